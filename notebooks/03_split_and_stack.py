@@ -55,11 +55,6 @@ k = x @ w_k                         # (n, h * d)
 # Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
 # neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut.
-#
-# Usually d = e / h, but that is a habit and no law. The larger gpt-oss of OpenAI is 2,880<!-- quoted --> numbers wide and
-# has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!-- quoted --> wide, so
-# together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to 2,880<!-- quoted -->.
-# (These are the defaults of `GptOssConfig` in `transformers`.)
 
 # %% tags=["proof"]
 assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
@@ -78,16 +73,16 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # </details>
 #
-# Here the query of *it* meets four keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. Then the
-# softmax makes the weights on the right, with *thirsty* as the last word. Before it, a sum is divided by the root of
-# the width that was added up: for a head √2, since d = 2, and not √4, which belongs to the uncut sheet.
+# Here the query of *it* meets three keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. A sum is
+# divided by the root of the width that was added up: for a head √2, since d = 2, and not √4, which belongs to the uncut
+# sheet. From these scores, and those of the other words, the softmax makes the weights on the right.
 
 # %% tags=["hide-input"]
-four = ["cat", "milk", "thirsty", "sweet"]
+three = ["cat", "milk", "thirsty"]
 _, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
 shares = torch.cat([uncut[None], two.two_heads(x)[1]])[:, it]  # (3, n)
 display.two_sums(
-    (x @ w_q)[it], one.embed(four) @ w_k, four, shares, one.WORDS, name="two-sums"
+    (x @ w_q)[it], one.embed(three) @ w_k, three, shares, one.WORDS, name="two-sums"
 )
 
 # %% [markdown]
@@ -106,8 +101,9 @@ for word, words in endings.items():
 display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# Uncut, 1.09 four times. That is louder than any true answer, 0.97, and it answers nothing. Both strips hold *quality*,
-# and uncut they are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is.
+# Uncut, 1.09 four times: 0.46 · 2 from the quality of the last word, and 0.17 · 1 from that of *it*. That is louder than
+# any true answer, 0.97, and it answers nothing. Both strips hold *quality*, and uncut they are collected with the same
+# weights, so *animal* and *food* receive the same, whatever the last word is.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -148,8 +144,16 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 
 # %% [markdown]
 # `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2. Now
-# stack with `dim=1`, and take the strips back from the same axis. Not a number is lost on the way, there or back. What
-# does *it* receive: an error, the right numbers, or others?
+# stack with `dim=1`, and take the strips back from the same axis:
+#
+# ```diff
+# - torch.stack(pieces)                 # (h, n, d)
+# + torch.stack(pieces, dim=1)          # (n, h, d)
+# - torch.cat(mixed.unbind(0), dim=-1)  # (n, h * d)
+# + torch.cat(mixed.unbind(1), dim=-1)  # (n, h * d)
+# ```
+#
+# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
 
 # %% tags=["fold-input"]
 rows = {}
@@ -267,6 +271,12 @@ torch.testing.assert_close(module(x, x, x), two.two_heads(x))
 print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
+# Must h divide e? Usually d = e / h, but that is a habit and no law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
+# --> numbers wide and has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!--
+# quoted --> wide, so together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to
+# 2,880<!-- quoted -->.
+# (These are the defaults of `GptOssConfig` in `transformers`.)
+#
 # Eight heads took 41 products, and take six now. How much of the multiplying does that save? Count for the list of
 # the last chapter and for the stack, with 64 words.
 
@@ -301,23 +311,9 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
-# mix, and one for $W_O$. What you save is calls, and each costs a fixed time. So how much longer does a list of eight
-# heads take, eight times? [Speed](15_speed.ipynb) has measured it against all heads at once; here are the smallest and
-# the largest of its ratios.
-
-# %% tags=["hide-input"]
-from annotated_book.measured import find
-
-ratios = [
-    row["ratios"]["all heads at once"]["a list of heads"][1] for row in find("one by one")
-]
-display.show(
-    {"list of 8 heads": [min(ratios), max(ratios)]}, columns=["from", "to, times as long"]
-)
-
-# %% [markdown]
-# Between 1.06 and 1.36 times, with 512<!-- setting --> tokens and more. A fixed time shows where little is multiplied
-# in a call: in short texts with many narrow heads.
+# mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
+# in a call. With 512<!-- setting --> tokens and more, on a CPU with two threads, [Speed](15_speed.ipynb) finds that a list
+# of eight heads takes longer, but nowhere near eight times as long.
 
 # %% tags=["proof"]
 torch.manual_seed(3)

@@ -1,5 +1,6 @@
 """The ways of numbers through two heads: of one word, of a matrix that is cut, of a wrong merge."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -204,32 +205,46 @@ def two_sums(
         sentence: the n words of these.
         name: the figure's name, see ``finish``.
     """
-    half, left = len(query) // 2, 56
-    uncut, cut = left + 34 * len(query) + 10, left + 34 * len(query) + 56
+    half, left, wide = len(query) // 2, 56, 29
+    uncut = left + wide * len(query) + 8
+    cut, one, two = uncut + 30, uncut + 98, uncut + 138  # the sums of both heads, divided ones
     high = max(66 + 24 * len(words), 50 + 18 * len(sentence))
-    drawing, (scores, looks) = panels(600, high, columns=2)
+    drawing, (scores, looks) = panels(656, high, columns=2)
     look: dict[str, Any] = {"va": "center", "fontsize": 11}
     heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
     for ax in (scores, looks):
-        ax.set(xlim=(0, cut + 70), ylim=(high, 0))
+        ax.set(xlim=(0, two + 78), ylim=(high, 0))
         ax.axis("off")
     for (title, colour), middle in zip(heads, (half / 2, half + half / 2), strict=True):
-        scores.text(left + 34 * middle, 10, title, ha="center", color=colour, **look)
-    for title, middle in (("uncut", uncut + 18), ("cut", cut + 34)):
+        scores.text(left + wide * middle, 10, title, ha="center", color=colour, **look)
+    titles = {
+        uncut + 13: "uncut",
+        cut + 30: "cut",
+        one + 17: f"÷√{2 * half}",
+        two + 36: f"÷√{half}",
+    }
+    for middle, title in titles.items():
         scores.text(middle, 32, title, ha="center", **look)
     scores.text(left - 6, 32, "it asks", ha="right", fontweight="bold", **look)
     asked = _whole(query[None])[0]
-    _cells(scores, left, 32, asked, 34, _HEADS, 0.4)
+    _cells(scores, left, 32, asked, wide, _HEADS, 0.4)
     told = []
     for i, (word, key) in enumerate(zip(words, _whole(keys), strict=True)):
         y, products = 62 + 24 * i, query * keys[i]
-        sums = [f"{part.sum():.0f}" for part in (products, *products.chunk(2))]
+        parts = products, *products.chunk(2)
+        sums = [f"{part.sum():.0f}" for part in parts]
+        divided = _written([(part.sum() / math.sqrt(len(part))).item() for part in parts])
         scores.text(left - 6, y, word, ha="right", **look)
-        _cells(scores, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], 34, _HEADS)
-        _cells(scores, uncut, y, sums[:1], 36, "")
-        _cells(scores, cut, y, sums[1:], 34, _HEADS)
-        told.append(f"{word} {' '.join(key)}: uncut {sums[0]}, cut {sums[1]} and {sums[2]}")
-    scores.plot([left + 34 * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
+        _cells(scores, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], wide, _HEADS)
+        _cells(scores, uncut, y, sums[:1], 26, "")
+        _cells(scores, cut, y, sums[1:], 30, _HEADS)
+        _cells(scores, one, y, divided[:1], 36, "")
+        _cells(scores, two, y, divided[1:], 36, _HEADS)
+        told.append(
+            f"{word} {' '.join(key)}: uncut {sums[0]}, cut {sums[1]} and {sums[2]}, "
+            f"divided {divided[0]}, and {divided[1]} and {divided[2]}"
+        )
+    scores.plot([left + wide * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
     looks.text(138, 10, "the weights of it", ha="center", **look)
     for j, word in enumerate(sentence):
         looks.text(58, 50 + 18 * j, word, ha="right", **look)

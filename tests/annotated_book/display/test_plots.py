@@ -197,11 +197,14 @@ def test_a_sheet_is_cut_between_the_heads():
 
 
 def test_a_score_that_is_cut_is_two_sums():
-    assert "because 3 0 0 1: uncut 7, cut 6 and 1; c 2 2 1 2: uncut 11, cut 6" in some_sums().text
+    said = "uncut 7, cut 6 and 1, divided 3.50, and 4.24 and 0.71; c 2 2 1 2: uncut 11"
+    assert f"because 3 0 0 1: {said}" in some_sums().text
     parts = ["2·2", "1·2", "3·1", "1·2", "11", "6", "5"]
     seen = texts(some_sums())
     assert seen[seen.index("2·2") :][:7] == parts
-    assert [text for text in seen if "." in text] == [f"{x:.2f}" for x in weights(3, 3).flatten()]
+    divided = [x for a, b in ((6, 1), (6, 5)) for x in ((a + b) / 2, a / 2**0.5, b / 2**0.5)]
+    numbers = [f"{x:.2f}" for x in (*divided, *weights(3, 3).flatten())]
+    assert [text for text in seen if "." in text] == numbers
 
 
 def test_frames_say_to_whom_a_word_listens():
