@@ -233,21 +233,8 @@ print("✓ The scores are the same wherever the sentence begins, tried at 300 pl
 # $$(R_p\,q)^\top (R_j\,k) = q^\top R_p^\top R_j\, k = q^\top R_{j-p}\, k = (R_{p-j}\,q)^\top k$$
 #
 # where only the distance is left (equation 16 of the paper). A complex number is such a pair, too:
-# $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow turned by φ. The cell
-# turns the pairs as complex numbers, and compares results and gradients with those of `rotate`.
-
-# %% tags=["proof"]
-x = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)  # (b, h, n, d)
-places = torch.tensor([0, 1, 4, 9, 400])
-turned = RotaryEmbedding(6, layout="interleaved")(x, places)  # (b, h, n, d)
-
-angle = places[:, None] * 10000.0 ** (-torch.arange(0, 6, 2).double() / 6)   # (n, r)
-phase = torch.polar(torch.ones_like(angle), angle)                           # (n, r)
-complex_ones = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())  # (b, h, n, r)
-product = torch.view_as_real(complex_ones * phase).flatten(-2)               # (b, h, n, d)
-torch.testing.assert_close(product, turned)
-torch.testing.assert_close(one.gradients(product, [x]), one.gradients(turned, [x]))
-print("✓ Complex numbers and `rotate` give the same, gradients too.")
+# $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow turned by φ, and Llama's own code
+# turns pairs so.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -493,8 +480,8 @@ display.annotated(BiasedAttention.attend)
 # <!-- deeper: the model, its training and its test -->
 # ### Going deeper: the model, its training and its test
 #
-# The loss counts only letters that follow a letter seen before. The buckets have a
-# `max_distance` of 32.
+# Loss and accuracy count a letter once the first repeat has begun: before that, nobody can know it. The
+# buckets have a `max_distance` of 32.
 
 # %%
 SHORT, LONG, LONG_STEPS = 32, 512, 1000
@@ -607,10 +594,9 @@ table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 # <!-- /deeper -->
 
 # %% [markdown]
-# Each kind was trained from five seeds for 1000 steps (`make seeds` in the repository does it again). Each
-# mark of the figure is a stretch of the long sequence, named by its end: *32* is the trained length, *64*
-# has the places from 32 to 63. A place counts once the first repeat has begun: before that, nobody can
-# know the next letter. Which loses least by place 512, and which most: added, rotary, ALiBi or buckets?
+# Each kind was trained from five seeds for 1000 steps. The figure cuts the long sequence into five parts: *32* is
+# the trained length, *64* the places from 32 to 63, and so on. Which loses least by place 512, and which most:
+# added, rotary, ALiBi or buckets?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -677,9 +663,46 @@ print("✓ In all 20 heads of the five first layers, the best of 512 keys lies b
 # %% [markdown]
 # The two fast hands show nearly the same time at all four distances: they have come round. In training,
 # the slow hands told these keys apart. At distance 20 they take 0.63 off, so the previous letter wins. But
-# at 120 they have turned farther than they ever did in training, and *add* 0.56. So the key 120 letters
-# back scores 6.26 and beats the previous letter, with 5.76. Nothing in training forbade that: it never saw
-# these angles.
+# at 120 they *add* 0.56, and the key 120 letters back beats the previous letter, 6.26 to 5.76. Here are the
+# fastest hand and the slow one that counts most. A hand that points up adds most to the score:
+
+
+# %% tags=["fold-input"]
+def hand(pair: int) -> Tensor:
+    """Give a hand's angle at 512 distances, clockwise from where it adds most."""
+    asks, offers = ASKS[pair::8], OFFERS[pair::8]  # (2,), (2,)
+    ahead = asks[1].atan2(asks[0]) - offers[1].atan2(offers[0])
+    angle = ahead + 10000 ** (-pair / 8) * torch.arange(LONG)  # (512,)
+    most = asks.norm() * offers.norm() / 4
+    torch.testing.assert_close(most * angle.cos(), pairs[:, pair], atol=1e-3, rtol=0)
+    return angle
+
+
+# %% tags=["fold-input"]
+drawing, axes = display.panels(340, 185, columns=2)
+told, ring = [], torch.linspace(0, 2 * math.pi, 90)
+for ax, (pair, name) in zip(axes, ((0, "fastest"), (2, "slow"))):
+    angle = hand(pair)
+    met = angle[0] + ring.clamp(max=angle[31] - angle[0])
+    ax.fill([0, *met.sin()], [0, *met.cos()], color="#808080", alpha=0.25, linewidth=0)
+    ax.plot(ring.cos(), ring.sin(), color="#808080", linewidth=0.8)
+    for distance, letter in ((20, "h"), (120, "n")):
+        x, y = angle[distance].sin().item(), angle[distance].cos().item()
+        look = {"color": display.COLOURS[letter]}
+        ax.plot([0, 0.9 * x], [0, 0.9 * y], linewidth=2.5, **look)
+        ax.text(1.25 * x, 1.2 * y, distance, ha="center", va="center", fontsize=12, **look)
+        told.append(f"{name} at {distance}: {pairs[distance, pair]:.2f}")
+    ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
+    ax.set_title(f"{name} (pair {pair})", fontsize=12)
+    ax.axis("off")
+caption = (
+    "Hands at distances 20 and 120. Grey: times shown at a trained distance, up to 31."
+)
+alt = f"Hands of two pairs, and what they add to the score. {'; '.join(told)}."
+display.finish(drawing, name="two-hands", alt=alt, caption=caption)
+
+# %% [markdown]
+# At 120 the slow hand stands outside the grey. Training never saw it there, so nothing forbade that it adds.
 
 # %% [markdown] name="turning-more-slowly"
 # ## YaRN, NTK, position interpolation: turning more slowly
@@ -691,19 +714,19 @@ print("✓ In all 20 heads of the five first layers, the best of 512 keys lies b
 # - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
 #   al.](../docs/references.md#chen-2023)].
 # - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
-#   [[Peng et al., sections 3.1 and 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel:
-#   that theory says that a network hardly learns fine differences if its inputs lack fast-changing
-#   features, so the fast pairs should stay.
+#   [[Peng et al., sections 3.1 and 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel,
+#   a theory by which a network hardly learns fine differences without fast-changing features.
 # - **YaRN** (`yarn`) keeps the fastest pairs, and divides the speed of those that turn less than once
-#   within the trained length; a ramp leads from the ones to the others. It also makes all scores larger,
-#   which sharpens the softmax: for s times the length, rotated queries and keys are each multiplied by
-#   0.1 ln s + 1 [[Peng et al., section 3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4 leaves that
-#   out.)
+#   within the trained length; a ramp leads from the ones to the others. In a longer text more keys share
+#   the weight, so YaRN also sharpens the softmax with larger scores: for s times the length, rotated queries
+#   and keys are each multiplied by 0.1 ln s + 1 [[Peng et al., section
+#   3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4 leaves that out.)
 # - **Llama 3.1's** `llama3` divides the same slow pairs, with a shorter ramp and no larger scores
 #   [[Llama 3.1](../docs/references.md#llama-3-1)].
 #
-# How many times more slowly does each of the 64 pairs of a head turn, in a model of the size of Llama 3.1
-# that goes from 8,192 tokens to eight times as many?
+# (`longrope` has a factor for each pair, found by a search [[Ding et al.](../docs/references.md#ding-2024)].)
+# How many times more slowly does each of the 64 pairs of a head turn, with Llama 3.1's length of 8,192 and its
+# factor of 8? (It claims 131,072<!-- quoted --> tokens, sixteen times as many.)
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import frequencies, rotary_frequencies
@@ -777,12 +800,12 @@ for ax, (way, scaling) in zip(
         f"{way}: highest at distance {best}, {score[best]:.2f}; at 1, {score[1]:.2f}"
     )
     ax.set_title(f"{way}: highest at {best}", fontsize=12)
-    ax.set(xlabel="distance", ylabel="score")
+    ax.set(xlabel="distance", ylabel="score", ylim=(score[best] - 1.5, score[best] + 0.2))
 display.finish(
     drawing,
     name="one-head-stretched",
     alt=f"Scores of one head by distance. {'. '.join(told)}.",
-    caption="Grey: trained distances. Dots: one letter back, and the highest score.",
+    caption="The tops. Grey: trained distances. Dots: one letter back, and the highest.",
 )
 
 # %% tags=["proof"]
@@ -795,25 +818,32 @@ print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained d
 
 # %% [markdown]
 # With `linear` every hand is slower, also the fast ones that tell neighbours apart: the head that looked
-# one letter back now looks 12 back. (With some training afterwards `linear` works, and Gemma 3 ships it.)
+# one letter back now looks 12 back.
 # With YaRN, the previous letter wins again. (This is one head of four, and a second layer reads them all.)
 #
-# `llama3` costs more on short texts here, because its ramp slows the second pair, which counts (the fold
-# shows it). In a large model YaRN slows more pairs, so this says nothing against `llama3` there.
+# `llama3` costs more on short texts here, because its ramp slows the second pair, which counts. In a large model
+# YaRN slows more pairs, so this says nothing against `llama3` there (see the fold).
 #
-# ### Higher base, two bases, NoPE
+# ### In practice: a higher base, and more training
 #
-# A model can also be trained for long texts from the start. With a **higher base**, all pairs but the first
-# turn more slowly, and the slowest hardly at all, even in a long text. Llama 3 has 500,000 in place of
-# 10000 [[Llama Team, table 3](../docs/references.md#llama-2024)]. Gemma 3 has **two bases**: 10,000 in
-# layers with a window, which see near keys only, and 1,000,000 in those that see all keys [[Gemma
-# Team](../docs/references.md#gemma-2025)].
+# Most large models are trained on short texts first, which cost less. Then comes a **higher base**, with which
+# all pairs but the first turn more slowly, and training goes on with long texts: with Qwen3 from
+# 4,096<!-- quoted --> to 32,768<!-- quoted --> tokens, and from a base of 10000 to 1,000,000<!-- quoted -->.
+# YaRN, and a second method, bring four times as many in use [[Yang et al. 2025, section
+# 3.2](../docs/references.md#yang-2025)]. Gemma 3 has **two bases**, these two, the lower one in layers with a
+# window, which see near keys only. At the end of its pretraining, the larger models got `linear` with factor 8,
+# and with training it works [[Gemma Team](../docs/references.md#gemma-2025)].
+#
+# In a server, YaRN slows the pairs in short texts, too, and may harm them. So Qwen's documentation advises to
+# switch it on only for long texts, with no larger factor than they need
+# [[Qwen3](../docs/references.md#qwen3-long)].
 
 # %% [markdown] name="without-positions"
 # **NoPE** is no positional encoding at all. A causal mask shows each word one more key than the word
 # before, which tells how far along it stands [[Kazemnejad et
 # al.](../docs/references.md#kazemnejad-2023)]. Some models of today leave out the rotation in a few
-# layers only: SmolLM3 in every fourth.
+# layers only: SmolLM3 in every fourth. And for images **M-RoPE** shares the pairs out among time, height and
+# width (`mrope_section` in a configuration) [[Wang et al.](../docs/references.md#wang-2024)].
 
 # %% [markdown]
 # <!-- deeper: Llama 3.1, settings, and the code of all four ways -->
@@ -954,7 +984,8 @@ display.finish(drawing, name="two-seats", alt=alt)
 # %% [markdown]
 # A head that looks for Ann finds two keys, which differ only in their seats, and seats are random. So with
 # ALiBi the last seat, which is nearer, gets more weight on average in every head, whatever $W_Q$ and $W_K$
-# have learned. A rotation has no such rule: its score may grow with the distance. What share of the first
+# have learned (in one layer, without other positions). A rotation has no such rule: its score may grow with the
+# distance. What share of the first
 # seats does a model with one layer and ALiBi find: almost none, half of them, or more?
 #
 # <details><summary>What do you expect?</summary>
@@ -993,7 +1024,8 @@ for kind in ("ALiBi", "rotary"):
 # How does an ALiBi model find a seat that none of its heads prefers? It subtracts: one head looks at both
 # seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look at the first
 # seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
-# buckets leave it to training.
+# buckets leave it to training. Then why not buckets? A bias has to get into the fused kernel, which adds it
+# score by score. A rotation is finished before that kernel begins.
 
 # %% [markdown]
 # <!-- deeper: the task, the model, and what its heads do -->
