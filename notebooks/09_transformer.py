@@ -17,15 +17,16 @@
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
 # that run at different speeds. Then you put everything together, from the layers of the last chapter,
-# in fewer than thirty lines of your own. That is the whole Transformer of 2017. Its encoder reads a
-# sentence. Its decoder has written *the cat was* of a shorter one, and scores every word of the
-# vocabulary as the next. This chapter adds what stands outside the dashed frames.
+# in fewer than thirty lines of your own. That is the whole Transformer of 2017. Its encoder, on
+# the left, reads a sentence. Its decoder, on the right, writes a shorter one, word by word: it has come as far
+# as *the cat was*, and *thirsty* is next. This chapter adds what stands outside the dashed frames.
 
 # %% tags=["fold-input"]
 import math
 
 import torch
 import torch.nn.functional as F
+from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 import annotated_attention
@@ -130,7 +131,7 @@ print(f"{who_drank(stories, places=0):.2f} of the drinkers")
 # $$\mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
 # With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
-# In the shapes at the ends of the lines, `...` stands for the e / 2 clocks:
+# In the shapes of these lines, and of no others in this chapter, `...` stands for the e / 2 clocks:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -161,6 +162,15 @@ display.show(code[some], some, hands, corner="position")
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 
 # %% [markdown]
+# Now stamp the words. The layer that could not tell who drank gets its clocks, and nothing else:
+
+# %%
+places = sinusoidal_code(5, 24).float()  # (5, 24)
+print(f"{who_drank(stories, places):.2f} of the drinkers")
+
+# %% [markdown]
+# All of them. The cat and the milk have changed places, and the layer has noticed.
+#
 # ### Warm-up: four hands
 #
 # *Easy, 2 minutes.* By which angles, in radians, have the four clocks of e = 8 turned at position
@@ -195,8 +205,8 @@ exercises.transformer.check_angles.folded(my_angles)
 # %% [markdown] name="near-and-far"
 # ## Near and far
 #
-# Attention scores are dot products. So what does the dot product of two positions say? Each clock
-# adds one product of sines and one product of cosines. Together they are the cosine of the angle
+# Why does this work? Attention compares by dot products. Leave its matrices aside for a moment, and ask what the
+# dot product of two positions says. Each clock adds one product of sines and one product of cosines. Together they are the cosine of the angle
 # between the two hands:
 #
 # $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
@@ -212,7 +222,7 @@ display.show(alike[:1, distances], ["dot product"], distances, corner="distance"
 
 # %% tags=["proof"]
 for distance in range(64):
-    diagonal = alike.diagonal(distance)  # (...,)
+    diagonal = alike.diagonal(distance)
     torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
 print("✓ Each dot product depends on the distance alone, for all 64 positions.")
 
@@ -244,71 +254,81 @@ display.finish(
 # Why sines and cosines, and not some other curves? The authors guess that with these curves, a
 # model easily learns to attend to a word *at a certain distance*. Their reason: for each distance,
 # one fixed matrix moves every position by that distance. Find the matrix that moves a position
-# three words ahead, by least squares over 400 positions, without using the formula.
+# three words ahead, by least squares over 400 positions, without using the formula. (Positions are rows, so it
+# stands on their right.)
+
+# %% tags=["proof"]
+positions = sinusoidal_code(400, 8)                                 # (400, 8)
+shift = torch.linalg.lstsq(positions[:-3], positions[3:]).solution  # (8, 8)
+torch.testing.assert_close(positions[:-3] @ shift, positions[3:])
+turns = []
+for i in range(4):
+    angle = torch.tensor(3 / 10000 ** (2 * i / 8))
+    cosine, sine = angle.cos(), angle.sin()
+    turns.append(torch.stack([cosine, -sine, sine, cosine]).view(2, 2).double())
+torch.testing.assert_close(shift, torch.block_diag(*turns), atol=1e-6, rtol=0)
+print("✓ The matrix moves all 397 positions: it turns each clock by three words.")
+
+# %% [markdown]
+# One matrix moves every position, up to rounding, and it is made of rotations: for each clock a block of four numbers
+# that turns its hand by the angle of three words, and zeros elsewhere. And turning two vectors by the same angles does
+# not change their dot product. That is why the three curves are one.
+
+# %% [markdown]
+# <!-- deeper: The matrix -->
+# ### Going deeper: The matrix
+#
+# As least squares found it, from the positions alone. A dot is a zero:
 
 # %%
-positions = sinusoidal_code(400, 8)  # (400, 8)
-k = 3
-shift = torch.linalg.lstsq(positions[:-k], positions[k:]).solution  # (8, 8)
 rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in shift.tolist()]
 display.show(rows, hands, hands, decimals=3)
 
-# %% tags=["proof"]
-torch.testing.assert_close(positions[:-k] @ shift, positions[k:])
-print("✓ One matrix leads from every position to the one three words on.")
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
-# One matrix moves all 397 positions by three, up to rounding. It has a block of four numbers for each clock, and zeros elsewhere. Each block is a rotation. Read its
-# angle off, and compare it with the angle that the clock's hand covers in three words:
-
-# %% tags=["fold-input"]
-rows = {}
-for i in range(4):
-    block = shift[2 * i : 2 * i + 2, 2 * i : 2 * i + 2]  # (2, 2)
-    angle = torch.atan2(block[1, 0], block[0, 0])
-    cosine, sine = angle.cos(), angle.sin()
-    turned = torch.stack([cosine, -sine, sine, cosine]).view(2, 2)
-    torch.testing.assert_close(block, turned)
-    hand = math.remainder(k / 10000 ** (2 * i / 8), 2 * math.pi)  # between -pi and pi
-    rows[f"clock {i + 1}"] = [angle, hand]
-    assert abs(angle - hand) < 1e-6
-display.show(rows, columns=["turns by", f"its hand moves in {k} words"], decimals=4)
-
-# %% [markdown]
-# A shift turns all hands, and turning two vectors by the same angles does not change their dot
-# product. The last section found the same result.
-#
 # ## Adding the position
 #
 # Row p of the table of clocks is added to the word at position p. Does that not spoil the word? In a word of 4
 # numbers it does. Models have hundreds, and the clocks fill few of those directions: clocks of nearly the same
 # speed show nearly the same time, so one says little that its neighbour does not. The longer the text, the further
-# they part. Most directions are left to the words, and the embeddings, which are learned, can use those.
+# they part. For 100 words, most directions are left to the words; for 4000, little more than half. The embeddings are
+# learned, and can use those.
 
 # %% tags=["proof"]
 needed = {}
-for length in (100, 1000):
+for length in (100, 1000, 4000):
     table = sinusoidal_code(length, 512)
     spread = torch.linalg.svdvals(table - table.mean(0)).square().cumsum(0)
     needed[length] = int((spread < 0.99 * spread[-1]).sum()) + 1
 assert needed[100] < 50
-assert needed[1000] < 200
-counts = " and ".join(f"{found} for {length}" for length, found in needed.items())
-print(f"✓ Of 512 directions, few hold 99 % of what tells positions apart: {counts}.")
+assert needed[4000] < 256
+counts = ", ".join(f"{found} for {length} words" for length, found in needed.items())
+print(f"✓ Of 512 directions, these hold 99 % of what tells positions apart: {counts}.")
 
 # %% [markdown]
-# Now the layer that could not tell who drank gets its clocks, and nothing else:
+# Does an attention *score*, too, depend on the distance alone? It compares sums, a word $w$ plus a clock $c$, and
+# not directly: the query's sum passes through $W_q$ and the key's, $w' + c'$, through $W_k$. That makes four terms:
+#
+# $$\begin{gathered} \textcolor{#0067a5}{w}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
+# + \textcolor{#0067a5}{w}\,W_q W_k^\top \textcolor{#b34700}{c'}^\top \\
+# {} + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
+# + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#b34700}{c'}^\top \end{gathered}$$
+#
+# Only the first knows nothing of places. In the second and third, a word meets a clock, and both change when the
+# sentence moves. And in the last the two clocks do not meet as they are: the matrices come between. Draw two at random,
+# and look at this term for all pairs of places three apart:
 
 # %%
-places = sinusoidal_code(5, 24).float()  # (5, 24)
-print(f"{who_drank(stories, places):.2f} of the drinkers")
+W_q, W_k = torch.randn(2, 128, 128).double() / 128**0.5
+queries, keys = code @ W_q, code @ W_k  # (64, 128), (64, 128)
+term = (queries @ keys.T).diagonal(3)   # (61,)
+print(f"from {term.min():.1f} to {term.max():.1f}")
 
 # %% [markdown]
-# All of them. The cat and the milk have changed places, and the layer has noticed.
-#
-# Does an attention *score*, too, depend on the distance alone? No: the score compares sums, word plus position,
-# and such a product has four terms. Two of them multiply a word by a clock, and change when both words move. The
-# chapter [Positions](20_positions.ipynb) begins there, and turns queries and keys instead.
+# The same distance, and very different scores. So the clocks make it easy to look three words back, but nothing forces a model to
+# see the distance alone. The chapter [Positions](20_positions.ipynb) begins there, and turns queries and keys instead.
 #
 # A model can also learn a vector for each position, and the paper found that this works about equally well. But a
 # learned vector is of use only if some training text had a word at that position. The clocks have numbers for
@@ -369,7 +389,7 @@ class Words(nn.Module):
         return self.table[ids] * math.sqrt(e) + clocks  # (b, n, e)
 
     def scores(self, x: Tensor) -> Tensor:
-        return x @ self.table.T  # (b, n, e) x (e, ...) -> (b, n, ...)
+        return x @ self.table.T  # (b, n, e) x (e, v) -> (b, n, v)
 
 
 # %% [markdown]
@@ -418,7 +438,8 @@ PAD, START, END = 0, 1, 2
 # %% [markdown]
 # Now everything is there. Read the class beside the picture at the top: `encode` is
 # its green half, `decode` its blue half, and what passes from one to the other is the memory. (The
-# padding mask of what is read is needed in both.)
+# padding mask of what is read is needed in both. What is written needs none: its padding stands on the right,
+# where the causal mask hides it.)
 
 
 # %%
@@ -520,9 +541,34 @@ display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
 # %% [markdown]
 # ## Writing
 #
-# A row of the scores belongs to a word that is written (the first to *start*) and scores the word after it. To write,
-# begin with *start*, take the likeliest next word, append it, and ask again. This is called
-# **greedy decoding**. Let the untrained model write five words:
+# A row of the scores belongs to a word that is written (the first to *start*) and scores the word after it. Here are
+# the three rows of our first sentence (blue is above zero, orange below):
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(340, 150)
+sizes = (scores[0] / scores[0].abs().max()).tolist()
+inks = [[display.COLOURS["h" if a < 0 else "n"] for a in row] for row in sizes]
+cells = [[to_rgba(ink, 0.9 * abs(a)) for ink, a in zip(*pair)] for pair in zip(inks, sizes)]
+ax.pcolormesh(cells)
+ax.set_yticks([0.5, 1.5, 2.5], [WORDS[i] for i in tgt[0]])
+ax.set_xticks([i + 0.5 for i in range(11)], WORDS, rotation=60)
+ax.tick_params(length=0, labelsize=12)
+ax.set(ylim=(3, 0))
+said = ", ".join(
+    f"after {WORDS[i]} {WORDS[j]}" for i, j in zip(tgt[0], scores[0].argmax(1))
+)
+display.finish(
+    drawing,
+    name="scores-of-three",
+    alt=f"The scores of eleven tokens in three rows, as coloured cells. Highest: {said}.",
+)
+
+# %% [markdown]
+# In each row the strongest cell is the word's own: the table that scores a vector is the one that the vector came from, so to the
+# untrained model each word is its own likeliest successor.
+#
+# To write, begin with *start*, take the likeliest next word, append it, and ask again. This is called
+# **greedy decoding**. What will this model write?
 
 
 # %%
@@ -532,7 +578,7 @@ def greedy(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
     memory = model.encode(src)  # (b, m, e)
     written = torch.full((len(src), 1), START)
     for _ in range(max_new):
-        scores = model.decode(written, memory, src == PAD)[:, -1]  # (b, ...)
+        scores = model.decode(written, memory, src == PAD)[:, -1]  # (b, v)
         written = torch.cat([written, scores.argmax(-1)[:, None]], 1)
     return written
 
@@ -541,9 +587,6 @@ for row in greedy(model, src, max_new=5):
     print(*(WORDS[i] for i in row))
 
 # %% [markdown]
-# The untrained model repeats what it is given: the table that scores a vector is the one that the vector came
-# from, so here each word is its own likeliest successor.
-#
 # Each further word costs a call. In training one call is enough: the whole answer goes in at once, and the causal mask
 # keeps each row from seeing a later word, so each place gets what it would get while writing. Is it so? Compare, for an
 # answer of five different words.
@@ -647,7 +690,7 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # > ```
 # >
 # > The dot product of two positions depends on their distance alone. The score of two *words* at
-# > two positions does not, because words and positions are added before they are multiplied.
+# > two positions does not: words are added to the positions, and $W_q$ and $W_k$ come between.
 #
 # The model only repeats itself so far. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
 # the same parts, and teaches it to tell stories.

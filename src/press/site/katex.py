@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import quickjs
 
+from annotated_book.display._html import stylesheet
 from press.run import scripts
 
 KATEX = scripts.ROOT / "docs" / "assets" / "katex" / "katex.min.js"
 FORMULA = re.compile(
     r'([(\[]?)<(span|div) class="arithmatex( aa-display)?">(.*?)</\2>([.,;:?!)\]]*)', re.DOTALL
 )
+_LETTER = re.compile(r"--aa-([a-z]): (#[0-9a-f]{6})")  # the colour of a dimension
 
 
 def mark(tex: str, *, display: bool) -> str:
@@ -49,7 +51,10 @@ def _to_html(tex: str, display: bool) -> str:
     """Give the HTML of one formula; raises ``quickjs.JSException`` on bad TeX."""
     options = json.dumps({"displayMode": display, "throwOnError": True, "strict": "error"})
     call = f"katex.renderToString({json.dumps(tex)}, {options})"
-    return str(_javascript().eval(f"{call}.normalize()"))  # as one flat string, not as a rope
+    made = str(_javascript().eval(f"{call}.normalize()"))  # as one flat string, not as a rope
+    for letter, colour in _LETTER.findall(stylesheet()):  # so that it changes on a dark page
+        made = made.replace(f"color:{colour}", f"color:var(--aa-{letter}, {colour})")
+    return made
 
 
 @functools.cache
