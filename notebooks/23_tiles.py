@@ -587,7 +587,11 @@ def draw_roof(
 # %% tags=["fold-input"]
 sharing = chapters.load("22_fewer_keys")
 reads, does = sharing.GPUS["A100"]
-shared = [h * wide / kept for h, wide, _, kept in sharing.WAYS.values()]
+places = {}
+named = {"each head": "each head its own", "GQA": "GQA, 8 KV heads", "MLA": "MLA, absorbed"}
+for name, way in named.items():
+    h, wide, _, kept = sharing.WAYS[way]
+    places[name] = h * wide / kept
 traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
 step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
 edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
@@ -597,7 +601,8 @@ wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
 ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
 under = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 12}
 ax.annotate(tiled, (800, does), **under)
-places = dict(zip(("each head", "GQA", "MLA", "step by step"), (*shared, step)))
+places["step by step"] = step
+assert [f"{x:.0f}" for x in places.values()] == ["1", "16", "242", "32"]
 looks = {"each head": (9, -9), "GQA": (-9, 3), "MLA": (0, 9), "step by step": (9, -9)}
 for name, x in places.items():
     letter, marker = "hs" if name == "step by step" else "no"
