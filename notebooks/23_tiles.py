@@ -595,14 +595,16 @@ for name, way in named.items():
 traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
 step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
 edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
+places["step by step"] = step
+assert [f"{x:.0f}" for x in places.values()] == ["1", "16", "242", "32"]
+
+# %% tags=["fold-input"]
 drawing, (ax,) = display.panels(345, 290)
 draw_roof(ax, reads, does, (0.5, 9000), 1, "T")
 wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
 ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
 under = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 12}
 ax.annotate(tiled, (800, does), **under)
-places["step by step"] = step
-assert [f"{x:.0f}" for x in places.values()] == ["1", "16", "242", "32"]
 looks = {"each head": (9, -9), "GQA": (-9, 3), "MLA": (0, 9), "step by step": (9, -9)}
 for name, x in places.items():
     letter, marker = "hs" if name == "step by step" else "no"
