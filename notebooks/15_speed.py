@@ -7,9 +7,10 @@
 # that.*
 #
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt as well, and the sum
-# stays the same, but every line has to be printed, and new paper fetched.
+# stays the same, but every line has to be printed, and new paper fetched. So ask for no receipt that
+# you will not read: `need_weights=False`.
 #
-# So it is with attention weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
+# For the receipt of attention is its weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
 # time, keeps a running sum, and never writes the `(n, m)` weights to memory: this is FlashAttention
 # [[Dao et al.](../docs/references.md#dao-2022)], and you build one in [Tiles](23_tiles.ipynb). If you
 # ask for the weights, that kernel cannot be used. All of them have to be written, and this decides the
@@ -36,9 +37,8 @@ print("measured {date:.10}, commit {commit:.7}".format(**RUN))
 #
 # Here is one call of the final class, at three sizes: many short sequences, some of medium length, and a
 # single long one, with 8 heads (and e = 512, but 256 for the short ones). The matrix products are the same with weights and without. How many times as long does
-# the call take with them? That depends on what happens to memory that is freed: whether the process
-# keeps it for the next call, or returns it to the system. The last column is what you get on Linux if you
-# change nothing.
+# the call take with them, in evaluation? That depends on what happens to memory that is freed: whether the
+# process keeps it for the next call, or returns it to the system.
 
 # %% tags=["hide-input"]
 table = {}
@@ -50,23 +50,16 @@ for size in SIZES:
         for row in find("final class", **same)
     }
     longer = [times[memory, True] / times[memory, False] for memory in ("kept", "returned")]
-    (row,) = find("versions", mode="forward", size=list(size))  # with the default's memory
-    both = (
-        row["milliseconds"][f"07 final class{with_}"][MIDDLE] for with_ in ("", ", weights")
-    )
-    without, with_them = both
-    longer.append(with_them / without)
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
     name = f"n = {n:,}, b = {b}"
     table[name] = [fill, *(f"×{ratio:.2f}" for ratio in longer)]
-columns = ["weights fill", "memory kept", "memory returned", "by default"]
+columns = ["weights fill", "memory kept", "memory returned"]
 display.show(table, columns=columns, corner="with weights")
 
 # %% [markdown]
-# With weights the call takes 1.2 to 1.7 times as long where memory is kept, 1.6 to 1.9 times where it is
-# returned, and 1.5 to 2.1 times by default (there in the forward pass of training, else in evaluation). So
-# write `need_weights=False` unless you look at them: this class and PyTorch's both return the weights by
-# default. Here is what the fused kernel spares you:
+# With weights the call takes 1.2 to 1.7 times as long where memory is kept, and 1.6 to 1.9 times where it
+# is returned. This class and PyTorch's both return the weights unless you write `need_weights=False`. Here
+# is what the fused kernel spares you:
 
 # %% tags=["hide-input"]
 drawing, axes = display.panels(620, 250, columns=2)
@@ -98,7 +91,7 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 #
 # New memory has its price as well. The system hands it out in **pages** of 4 KiB (the paper for the
 # receipt) and first fills each page with zeros. Where freed memory is returned, every call needs new ones.
-# The figure shows both at n = 2048: blue is the time with memory kept, and orange comes on top when
+# The figure shows both at n = 2048, in evaluation again: blue is the time with memory kept, and orange comes on top when
 # it is returned. Compare the lowest bar, the only one with weights, with the top one. Do new pages
 # make up more or less than half of the difference?
 #
@@ -144,11 +137,22 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # %% [markdown]
 # Less: of the 55 ms that the weights take, 23 are for new pages. The rest is the traffic of the picture.
 #
-# By default you get the worst of both: about 112.8 ms with weights against 47.9 without. For glibc,
-# the C library of most Linux systems, returns every block of 32 MiB or more
+# Which of the two do you get if you change nothing? With weights like these, returned memory. For glibc, the
+# C library of most Linux systems, returns every block of 32 MiB or more
 # [[mallopt](../docs/references.md#mallopt)]. Weights as in the last two rows of the table are such blocks,
-# and nothing else in the call is. To keep freed memory, set two variables before Python starts; the
-# second must be larger than your peak memory:
+# and nothing else in the call is. That was measured in the forward pass of training:
+
+# %% tags=["hide-input"]
+(row,) = find("versions", mode="forward", size=list(SIZES[2]))  # with the default's memory
+names = ("07 final class", "07 final class, weights")
+without, with_them = (row["milliseconds"][name][MIDDLE] for name in names)
+table = {"n = 2,048, by default": [without, with_them, f"×{with_them / without:.2f}"]}
+columns = ["without weights, ms", "with, ms", "times as long"]
+display.show(table, columns=columns, decimals=1)
+
+# %% [markdown]
+# To keep freed memory, set two variables before Python starts. The second must be larger than your peak
+# memory, and the price is that the process never shrinks:
 #
 # ```bash
 # MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
@@ -190,7 +194,7 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 
 # %% tags=["hide-input"]
 most = {}
-for kind, every in (("every head", True), ("all other masks", False)):
+for kind, every in (("every head", True), ("slowest of the others", False)):
     longest = max(
         ratio[MIDDLE]
         for row in find("masks", weights=False)
@@ -263,9 +267,10 @@ display.show(table, columns=["times as long", "lower quartile", "upper quartile"
 # %% [markdown]
 # (All three with the default's memory.) For long sequences, switch it off with
 # `torch.backends.mha.set_fastpath_enabled(False)`. Without weights, the final class goes through the
-# fused kernel everywhere, and so you lose next to nothing when you put it in PyTorch's place. Here are all
-# cases of three sizes, five masks, training and evaluation, with memory kept and with memory returned. In
-# evaluation PyTorch's class takes its fast path wherever it can:
+# fused kernel everywhere, and so you lose next to nothing when you put it in PyTorch's place. That was
+# measured in 90 cases: three sizes and five masks, each in evaluation, in the forward pass of training and in
+# forward and backward pass together, with memory kept and with memory returned. In evaluation PyTorch's
+# class took its fast path wherever it could. In how many of them does the final class take longer?
 
 # %% tags=["proof"]
 cases = find("final class", weights=False)
@@ -283,9 +288,9 @@ print(f"✓ Without weights, {longer} of {total} cases take longer than in PyTor
 # %% [markdown] name="and-on-a-gpu"
 # ## And on a GPU?
 #
-# Three things carry over, because they are counts. `need_weights=False` still chooses the fused kernel, and
-# with weights all $b \cdot h \cdot n \cdot m$ are still written; the work still grows with $n^2$; and
-# `is_causal` still lets the kernel skip what lies in the future.
+# Whatever is a count carries over: with weights, all $b \cdot h \cdot n \cdot m$ are still written, and the
+# work still grows with $n^2$. So do both ways to save it: `need_weights=False` still chooses a fused kernel,
+# and `is_causal` still lets the kernel skip what lies in the future.
 #
 # The ratios do not carry over, nor do the pages: there PyTorch keeps freed memory for itself
 # [[CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)].
