@@ -10,9 +10,10 @@
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# Here are four cards that people cook from. Three are right where they stand, and go wrong when they
-# are carried into another kitchen: nothing stops, and no shape gives it away. The fourth is wrong where
-# it stands. Six older ones follow in a table, and one test that all of them have to pass.
+# Here are four designs that people copy. Three are right where they stand, and go wrong when they are
+# carried elsewhere: nothing stops, and no shape gives it away. The fourth is wrong where it stands. It
+# belongs to seven older designs, which follow in a table with one test that all seven have to pass,
+# once they are repaired.
 
 # %% tags=["hide-input"]
 import copy
@@ -193,7 +194,15 @@ print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 #
 # A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
 # then makes the same vector as query and as key, and nothing resembles a vector more than the vector
-# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself?
+# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself: about an
+# even share, ten times that, or nearly everything?
+#
+# <details><summary>What do you expect?</summary>
+#
+# About ten times. Its own key fits best, but `nn.Linear` draws small numbers, so that one score is not
+# large enough to silence all the others.
+#
+# </details>
 
 
 # %%
@@ -232,13 +241,12 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 # self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
 # ```
 #
-# Two more lines travel with it: the fill of -1e9, which float16 refuses, and `self.attn`, which keeps
-# the last weights, with their graph, until the next call.
+# Another line travels with it: the fill of -1e9, which float16 refuses.
 
 # %% [markdown] name="shared-projection"
 # ## Shared projection, and the formula above it
 #
-# This card was wrong from the beginning [[Persson](../docs/references.md#persson)]. Its introduction
+# This design was wrong from the beginning [[Persson](../docs/references.md#persson)]. Its introduction
 # prints the formula of multi-head attention, and the code below computes another function. It cuts the
 # embedding into h slices first, and then projects every slice with the *same* small matrix: there are
 # three, one each for queries, keys and values. Here are its scores, in our words.
@@ -272,8 +280,8 @@ class SelfAttention(nn.Module):
 
 
 # %% [markdown]
-# Cut the identity matrix into three slices and project them. What comes out is the projection as one wide
-# matrix, as PyTorch's class would hold it. How many of its 36 numbers can training choose: 36, 12 or 4?
+# Cut the identity matrix into three slices and project them. What comes out, transposed, is the weight of
+# one wide `nn.Linear` that does the same. How many of its 36 numbers can training choose: 36, 12 or 4?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -284,15 +292,28 @@ class SelfAttention(nn.Module):
 
 # %%
 small = nn.Linear(2, 2, bias=False)  # for all three heads
-wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1)  # (6, 6)
+wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1).mT  # (6, 6)
 display.show(wide.detach(), range(6), range(6), heat=True)
+
+# %% tags=["proof"]
+assert wide.equal(torch.block_diag(*[small.weight] * 3))
+x = torch.randn(5, 6)  # (5, 6)
+slices = small(x.unflatten(-1, (3, 2))).flatten(1)
+torch.testing.assert_close(F.linear(x, wide), slices)
+print("✓ A linear layer with this weight gives what the small one gives, slice by slice.")
 
 # %% [markdown]
 # And there is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of
 # one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. It is
 # tempting to say that every query therefore starts out looking at everything. Compare the two divisors at
-# the class's own start, with 500 tokens and 8 heads of width 32: how large is a query's largest weight,
-# counted in even shares?
+# the class's own start, with 500 tokens and 8 heads of width 32. How large is a query's largest weight with
+# the right divisor: under three even shares, about ten, or over a hundred?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Under three. `nn.Linear` draws small numbers, so the scores are small under either divisor.
+#
+# </details>
 
 # %%
 torch.manual_seed(0)
@@ -312,9 +333,8 @@ assert 2 < right < 3
 print("✓ Both start flat: with the right divisor under three even shares, else under two.")
 
 # %% [markdown]
-# The right divisor starts out flat as well, because `nn.Linear` draws small numbers. So the slip hardly
-# shows at the start, and training can make up for it with larger matrices. No wonder that nobody
-# tastes it.
+# The right divisor starts out flat as well. So the slip hardly shows at the start, and training can make
+# up for it with larger matrices. No wonder that nobody notices.
 #
 # **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays.
 
@@ -340,11 +360,12 @@ display.excerpts(
 # <!-- /deeper -->
 
 # %% [markdown] name="paste-your-class"
-# ## Taste your own
+# ## Your own class
 #
 # You need not read a class line by line to find such a slip. Give it to the
-# [doctor](17_testing_attention.ipynb#cell-id=the-doctor), with a line that says how it is called.
-# This class takes values first, and a mask `(b, 1, n, m)` in which True means *allowed*:
+# [doctor](17_testing_attention.ipynb#cell-id=the-doctor), with a line that says how it is called. To use it
+# outside this book, write `pip install .` in a checkout of its repository, and `from attention_doctor import
+# adapt, examine`. This class takes values first, and a mask `(b, 1, n, m)` in which True means *allowed*:
 
 # %%
 patient = SelfAttention(24, 4)  # paste your class here
@@ -362,14 +383,15 @@ print(
 )
 
 # %% [markdown]
-# It found the divisor, and the fill, which float16 cannot hold. It did not object to the sharing: that is
+# It found the divisor, and the fill, which float16 cannot hold. (After "in" stands the class's own line; the
+# remedies show such lines as they are usually written.) It did not object to the sharing: that is
 # another function, but a valid attention. Only you know which function you meant, so compare with a class
 # that you trust, or count the parameters.
 
 # %% [markdown] name="what-they-teach"
-# ## Seven older cards
+# ## Seven older designs
 #
-# These turn up when one looks for an explanation with code; the third you have tasted. Each name opens
+# These turn up when one looks for an explanation with code; the third you know. Each name opens
 # its lines, with its defects left in and run, and how it is mended. [The references](../docs/references.md)
 # say which version was read; the post and the article are known only from copies without an address, so
 # nobody can say whether they were mended.
@@ -750,7 +772,7 @@ exercises.published_code.check_widen(widen)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Look at the matrix printed in [Shared projection](#cell-id=shared-projection). What is outside the blocks?
+# Look at the weight printed in [Shared projection](#cell-id=shared-projection). What is outside the blocks?
 #
 # </details>
 #
@@ -777,9 +799,9 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have cooked from ten cards. Three are right at home, and go wrong where somebody adds a cache,
-# passes another mask, or leaves a function behind. The seven older ones agree with the final class
-# once they are repaired.
+# You have read ten designs. Three are right at home, and go wrong where somebody adds a cache, passes
+# another mask, or leaves a function behind. The seven older ones agree with the final class once they
+# are repaired. The salt is back on the card.
 #
 # > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
