@@ -10,7 +10,7 @@
 # stays the same, but every line has to be printed, and new paper fetched. So ask for no receipt that
 # you will not read: `need_weights=False`.
 #
-# For the receipt of attention is its weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
+# Attention's receipt is its weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
 # time, keeps a running sum, and never writes the `(n, m)` weights to memory: this is FlashAttention
 # [[Dao et al.](../docs/references.md#dao-2022)], and you build one in [Tiles](23_tiles.ipynb). If you
 # ask for the weights, that kernel cannot be used. All of them have to be written, and this decides the
@@ -140,7 +140,8 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # Which of the two do you get if you change nothing? With weights like these, returned memory. For glibc, the
 # C library of most Linux systems, returns every block of 32 MiB or more
 # [[mallopt](../docs/references.md#mallopt)]. Weights as in the last two rows of the table are such blocks,
-# and nothing else in the call is. That was measured in the forward pass of training:
+# and nothing else in the call is. The default's time is on record for the forward pass of training alone,
+# so compare it with itself and not with the figure:
 
 # %% tags=["hide-input"]
 (row,) = find("versions", mode="forward", size=list(SIZES[2]))  # with the default's memory
