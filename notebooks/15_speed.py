@@ -140,8 +140,8 @@ display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
 # Which of the two do you get if you change nothing? With weights like these, returned memory. For glibc, the
 # C library of most Linux systems, returns every block of 32 MiB or more
 # [[mallopt](../docs/references.md#mallopt)]. Weights as in the last two rows of the table are such blocks,
-# and nothing else in the call is. The default's time is on record for the forward pass of training alone,
-# so compare it with itself and not with the figure:
+# and nothing else in the call is. The default was measured in the forward pass of training alone, so compare
+# these two times with each other, not with the figure's:
 
 # %% tags=["hide-input"]
 (row,) = find("versions", mode="forward", size=list(SIZES[2]))  # with the default's memory
