@@ -27,9 +27,9 @@ from attention_doctor.mistakes import MISTAKES
 #
 # A probe calls a module and returns how far the results are from what must hold, so zero is right.
 # All probes here use self-attention in float64, where rounding errors are far smaller than the
-# effect of any mistake, and share three helpers. If your module is called in another way,
-# write its call into `attend`; if it takes query and key apart, give them different lengths, too, as
-# in [Batches](05_batches.ipynb#cell-id=one-test-for-the-walls).
+# effect of any mistake, and share three helpers. They are plain PyTorch: paste them without the package. If
+# your module takes query and key apart, give them different lengths, too, as in
+# [Batches](05_batches.ipynb#cell-id=one-test-for-the-walls).
 
 # %%
 WIDTH, HEADS = 24, 4
@@ -49,6 +49,22 @@ def tokens(seed: int, n: int = 7, b: int = 2) -> Tensor:
 def gap(found: Tensor, expected: Tensor) -> float:
     """Give the largest difference."""
     return (found - expected).abs().max().item()
+
+
+# %% [markdown]
+# If your module is called in another way, write its call into `attend`. Here is one for `forward(x, mask)`, where
+# the mask is `(b, 1, n, n)` and True means allowed:
+
+
+# %%
+def attend_by_mask(patient, x: Tensor, key_padding_mask=None, is_causal=False) -> Tensor:
+    """Let a module with one mask do what ``attend`` asks."""
+    allowed = torch.ones(len(x), 1, x.size(1), x.size(1), dtype=torch.bool)
+    if is_causal:
+        allowed = allowed.tril()
+    if key_padding_mask is not None:
+        allowed = allowed & ~key_padding_mask[:, None, None]
+    return patient(x, allowed)
 
 
 # %% [markdown]
@@ -78,6 +94,18 @@ def show(probe, *codes: str):
     rows = {code: [probe(PATIENTS[code])] for code in ("right", *codes)}
     return display.show(rows, columns=[probe.__name__])
 
+
+# %% tags=["proof"]
+def foreign(x: Tensor, mask: Tensor) -> Tensor:
+    per_head = ~mask.expand(-1, HEADS, -1, -1).flatten(0, 1)
+    return PATIENTS["right"](x, x, x, attn_mask=per_head)[0]
+
+
+ending = torch.arange(7) >= torch.tensor([[5], [7]])
+for given in ({}, {"is_causal": True}, {"key_padding_mask": ending}):
+    expected = attend(PATIENTS["right"], tokens(1), **given)
+    torch.testing.assert_close(attend_by_mask(foreign, tokens(1), **given), expected)
+print("✓ The two ways to call agree without a mask, with a causal one and with padding.")
 
 # %% [markdown] name="leakage-what-does-it-react-to"
 # ### Leakage: what does it react to?
@@ -170,7 +198,7 @@ show(convexity, "softmax-over-heads")
 # %% [markdown]
 # In `softmax-over-heads`, the weights sum to one over the heads instead of over the keys.
 #
-# ### Competition: it must be attention
+# ### Competition: one token's gain is another's loss
 #
 # Now test three modules that do not attend. One returns its input. One is an attention that has
 # stopped attending: all its scores are 0, so it takes the mean of all tokens that it may see. One is
@@ -228,7 +256,7 @@ without = [name for name, patient in tested.items() if not competition(patient) 
 print("without competition:", ", ".join(without))
 
 # %% tags=["proof"]
-assert competition(PATIENTS["right"]) > 1e-3
+assert 1e-3 < competition(PATIENTS["right"]) < 1e-2
 assert without == [*impostors, "heads-attended-over", "softmax-over-heads"]
 print("✓ In the right class keys compete; in the three impostors they do not.")
 
@@ -264,6 +292,38 @@ show(idle, "keys-of-one-head", "keys-from-queries", "output-projection-missing")
 # In `keys-of-one-head`, three of the four heads make keys that nobody uses. `output-projection-missing` has a
 # whole matrix that is never applied.
 #
+# Does a module that passes all six attend, then? Here is a fourth impostor, without query, key or softmax: it adds
+# to each token the mean of those that it may see, and gives the sum to a small network.
+
+
+# %% tags=["fold-input"]
+class Blend(PerToken):
+    """Give each token, and the mean of those that it may see, to the layers."""
+
+    def forward(self, x, *others, key_padding_mask=None, is_causal=False):
+        seen = x.new_ones(len(x), x.size(1), x.size(1))
+        seen = seen.tril() if is_causal else seen
+        if key_padding_mask is not None:
+            seen = seen * ~key_padding_mask[:, None]
+        return super().forward(x + seen / seen.sum(-1, keepdim=True) @ x)
+
+
+SIX = (*FOUR, competition, idle)
+torch.manual_seed(15)
+blend = Blend(nn.Linear(WIDTH, 50), nn.GELU(), nn.Linear(50, WIDTH)).double()
+found = {probe.__name__: probe(blend) for probe in SIX}
+rows = {"blend": [f"{x:.4f}" if x > 1e-9 else "0" for x in found.values()]}
+display.show(rows, columns=[*found], corner="gives")
+
+# %% tags=["proof"]
+assert found.pop("competition") > 1e-3
+assert all(x < 1e-9 for x in found.values())
+print("✓ The fourth impostor passes all six.")
+
+# %% [markdown]
+# It passes all: what a token does to the network depends on the others, though no weight was ever computed. The six
+# are necessary, not sufficient. Only a reference, or a look inside, can say that a module attends.
+#
 # ### Modules that rightly fail
 #
 # Before you blame a module, know which of these it may fail. These are right, of six kinds:
@@ -291,7 +351,6 @@ class Rounded(Alone):
 
 
 # %% tags=["fold-input"]
-SIX = (*FOUR, competition, idle)
 KINDS = {
     "causal, takes x alone": Alone(build(modern.CachedAttention)),
     "causal, a window of 3": Alone(build(modern.WindowAttention, window=3)),
@@ -316,7 +375,9 @@ display.show(rows, columns=[probe.__name__ for probe in SIX], corner="passes")
 # Matrices that start at zero, as LoRA's do, you fill at random first, and frozen ones count as idle. If your
 # window hides token 1 from token 3, let *competition* ask about nearer ones.
 #
-# If the module only runs in bfloat16, convert inside `attend`, and allow gaps of about a hundredth.
+# If the module only runs in bfloat16, convert inside `attend`, and allow gaps of about a hundredth where zero is
+# right. For *competition*, where zero is the failure, keep 1e-9: what it finds in the right class is itself below
+# a hundredth.
 
 # %% [markdown] name="parity-the-same-parameters-the-same-result"
 # ## Parity: the same parameters, the same result
@@ -653,15 +714,29 @@ display.show(rows, columns=[found.code])
 
 # %% tags=["proof"]
 assert report.codes == ("scale-by-model-width",)
-print("✓ It is named, and nothing else is.")
+
+
+class CausalBlend(Blend):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x, is_causal=True)[0]
+
+
+report = examine(CausalBlend(*blend).float().eval(), **SIZES)
+assert report.ok
+assert "inside: no softmax over a product of queries and keys" in "".join(
+    report.not_examined
+)
+print(
+    "✓ It is named, and nothing else is; in the fourth impostor the doctor sees no softmax."
+)
 
 # %% [markdown]
 # The factor is 0.204 = 1/√24: the scores are scaled by the width of the model instead of the width
 # of a head. 1/√e is a slip that many people make, so the doctor calls it wrong. A number that is no
-# known slip might be on purpose, so it only gets a remark.
+# known slip might be on purpose, so it only gets a remark. In a causal version of the fourth impostor it finds
+# nothing wrong; it only lists, under *not examined*, that it saw no softmax over a product of queries and keys. So read that list.
 #
-# In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a remedy
-# and a list of what was not examined. In a test, `assert_attention` fails with the report as its
+# In a notebook of your own, end a cell with `examine(…)`, and you see the whole report, with a remedy. In a test, `assert_attention` fails with the report as its
 # message. With the scale mended, it passes:
 
 # %% tags=["proof"]
