@@ -13,16 +13,17 @@
 #
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
 # else's. Here is what PyTorch's class, `nn.MultiheadAttention`, and its function,
-# `F.scaled_dot_product_attention`, make of a mask; each row has its section below.
+# `F.scaled_dot_product_attention`, make of a mask, for n queries and m keys; each row has its section below. The class returns weights unless the
+# call says `need_weights=False`.
 #
 # | question | the class | the function |
 # |---|---|---|
 # | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
 # | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
 # | [What do floats do?](#cell-id=booleans-or-floats) | they are added | they are added |
-# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; without weights as the function | booleans, the dtype of the query, or float32 |
-# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | with weights NaN; without them zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
-# | [Which corner does `is_causal` take?](#cell-id=which-corner) | without weights and without a padding mask the top left, unless the call takes the fast path; otherwise it follows your mask | the top left |
+# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
+# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
+# | [Which corner does `is_causal` take?](#cell-id=which-corner) | leave `is_causal` out: whether the class then follows your mask depends on the rest of the call | the top left |
 #
 # Nearly every answer comes from running the function in question, on a CPU. You can test any function in
 # this way without looking inside, by asking for gradients: *what does the output react to?*
@@ -583,8 +584,9 @@ for sample in (0, 1):
 # 2. If you do not, the class calls PyTorch's *function*. (That gave NaN, too, before [safe
 #    softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024.)
 # 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
-#    whether you ask for the weights or not. It needs a batch, `batch_first=True`, an even number of
-#    heads, `bias=True` and boolean masks. Otherwise the class takes route 1 or 2. (Only the encoder layer
+#    whether you ask for the weights or not. It needs, among others, a batch, `batch_first=True`, an even
+#    number of heads, `bias=True`, boolean masks, keys as wide as queries, one dtype throughout, neither
+#    `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU. Otherwise the class takes route 1 or 2. (Only the encoder layer
 #    goes the fast way with a float mask, too, and misreads it, as the pitfall above says.)
 #
 # In the cell, query 1 is fully masked. The first column says what becomes of its row, the second
@@ -624,9 +626,12 @@ rows["this package's class"] = bad_row(own, **ROUTES["weights: softmax"])
 display.show(rows, columns=["row 1", "gradient of row 0"], corner="nn.MultiheadAttention")
 
 # %% tags=["proof"]
+torch.set_autocast_enabled(True)  # the switch of CUDA's autocast, which the class asks
+assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
+torch.set_autocast_enabled(False)
 assert ["NaN" in rows[route] for route in ROUTES] == [True, False, True, True]
 assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
-for other in ({"bias": False}, {"num_heads": 3}):
+for other in ({"bias": False}, {"num_heads": 3}, {"add_zero_attn": True}):
     module = nn.MultiheadAttention(**(sizes | other))
     assert bad_row(module, need_weights=False, training=False)[0] == "zeros"
 print("✓ This package's class gives zeros, and finite gradients, on all four routes.")
@@ -708,7 +713,7 @@ display.finish(drawing, name="corners", alt=alt)
 #
 # </details>
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
@@ -730,8 +735,8 @@ for name, options in ways.items():
 display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
 
 # %% [markdown]
-# A padding mask that hides nothing brings your mask back. In self-attention inference can, too, if the call
-# takes the [fast path](#cell-id=what-a-fully-masked-row-gets): then a model with a sliding window and the flag
+# A padding mask that hides nothing brings your mask back. So does the
+# [fast path](#cell-id=what-a-fully-masked-row-gets), which self-attention may take in inference: a model with a sliding window and the flag
 # trains under the square, and runs under its window. But with an odd number of heads, `bias=False`, or the
 # default `batch_first=False`, your mask is dropped in inference as well. So leave out `is_causal`, unless n = m
 # and the mask is the square one.
