@@ -10,14 +10,14 @@
 # of 96 heads in a layer has its own. DeepSeek-V3 has nearly four times as many parameters and 128 heads
 # in a layer. For the same text it keeps 144 MB.
 #
-# Between the two lie three ways to share. All heads use the same keys and values (multi-query
+# There are three ways to share. All heads use the same keys and values (multi-query
 # attention, **MQA**); or a group of heads does (grouped-query attention, **GQA**); or one short vector is
 # kept, from which every head makes its own (multi-head latent attention, **MLA**). If tokens are books, and keys
 # a catalogue in which a head looks up where to read, do 96 readers need 96 catalogues?
 #
 # Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. In a layer,
-# DeepSeek's latent keeps 3.6 times less of a token. But such models are served on eight GPUs or more. How much of those 3.6 is left on
-# each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
+# DeepSeek's latent keeps 3.6 times less of a token. But such models are served on eight GPUs or more. How do the two
+# compare on each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
 # (Did you come for MLA alone? It starts [here](#cell-id=a-summary-instead-of-a-catalogue).)
 
 # %% tags=["hide-input"]
@@ -149,8 +149,8 @@ def made(kind: type[nn.Module], *heads: int, **options) -> nn.Module:
 # %% [markdown]
 # The figure shows four heads of width 6 without sharing, and the three ways to share. A line leads from
 # a query head to the keys and values that it reads. In the last way, **latent attention**, each head makes
-# keys and values of its own from one vector. It is drawn in DeepSeek's proportions: the latent is as
-# wide as four heads, and half a head more is kept for positions. Which of the four keeps the fewest numbers?
+# keys and values of its own from one vector. Its count follows DeepSeek's proportions, which the drawing does not
+# show: a latent as wide as four heads, and half a head more for positions. Which of the four keeps the fewest numbers?
 
 
 # %% tags=["fold-input"]
@@ -567,7 +567,7 @@ print(f"✓ Plain or absorbed, at once or in chunks: equal, with {len(inputs)} g
 # in all, are made from the same 512, so they cannot all differ freely. Does that hurt? The table quotes
 # two papers [[Ainslie et al., table 1](../docs/references.md#ainslie-2023); [DeepSeek-AI 2024, tables 8 and
 # 9](../docs/references.md#deepseek-2024)]. Compare within a row: each is one kind of model, built in two or
-# three ways. (MoE: a mixture of experts.)
+# three ways. No row has both GQA and MLA. (MoE: a mixture of experts.)
 
 # %% tags=["fold-input"]
 QUOTED = {  # MHA, GQA with 8 KV heads, MQA, MLA
@@ -581,7 +581,8 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 
 # %% [markdown]
 # In the first row, GQA costs 0.1<!-- quoted --> points, in the second 4.0<!-- quoted -->. The first was a trained model whose heads were
-# [averaged](#cell-id=fewer-keys-for-a-trained-model), and which was then tuned for each task, mostly summaries.
+# [averaged](#cell-id=fewer-keys-for-a-trained-model); it was trained on for one twentieth of its
+# steps, and tuned for each task, mostly summaries.
 # The models of the second were trained from scratch and asked for knowledge. So *GQA costs nothing* is
 # a claim about a model and its tasks. And the last two rows go the other way: MLA keeps 14 %<!-- quoted --> and
 # 4 %<!-- quoted --> of the numbers, and its score is *higher*. These are measurements by MLA's own inventors, and in one of the eight comparisons that they
@@ -681,7 +682,7 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # 0.15, and MLA still 0.34. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
 # all for MLA**, as long as a step has one query token. With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
 # falls and the line with it, to 258<!-- quoted --> FLOPs a byte in DeepSeek's note on its kernel [[FlashMLA](../docs/references.md#flash-mla)]:
-# MLA stands on the ridge. With two query tokens in a step, as
+# MLA then waits for memory and arithmetic about equally. With two query tokens in a step, as
 # [speculative decoding](21_cache.ipynb#cell-id=going-back-and-branching) or multi-token prediction brings them, it is 484 FLOPs a byte: over the
 # line, and there more GPUs help. So they do on an A100: 0.89 ns become 0.58.
 #
@@ -696,11 +697,11 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # %% [markdown] name="one-wide-head"
 # ### One wide head: DeepSeek-V4
 #
-# DeepSeek-V4 has no latents: its 64 query heads (V4-Flash; 128<!-- quoted --> in V4-Pro) read a single KV head, as in
-# MQA, and its 512 numbers are key *and* value, where absorbed MLA has 576 for the key and 512 for the value. The last
-# 64 are rotated by the position of their token; since they are mixed, too, the output's last 64 are rotated back, by
-# the position of the query. Most layers keep one such vector for 4 tokens, or for 128 ([All at
-# once](24_windows.ipynb#cell-id=all-at-once)), and one head cannot be shared out by heads, either.
+# DeepSeek-V4 has no latents: all its query heads read a single KV head, as in MQA, whose 512 numbers are key *and*
+# value. The last 64 are rotated by $R_j$, for the place of their token, and so they are mixed; the output's last 64
+# are rotated back by that of the query, $R_i^\top \sum_j w_j R_j v_j$, so that only
+# distances count. Most layers keep one such vector for 4 tokens, or for 128 ([All at
+# once](24_windows.ipynb#cell-id=all-at-once)), and one head cannot be shared out among GPUs, either.
 #
 # ### Plain or absorbed: ask the chunk
 #
