@@ -48,8 +48,8 @@ display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
 # ## Three keys each
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
-# et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the keys behind the query. The
-# window adds a second bound, w keys back. The cell builds the mask for a window of 3, a row for
+# et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the later keys. The
+# window hides those that are w places earlier or more. The cell builds the mask for a window of 3, a row for
 # each word that asks. The keys that it does not see are hatched.
 # %%
 import torch
@@ -137,13 +137,16 @@ rows = {}
 for name, sizes in seen.items():
     reached = sizes[sizes > 0]
     rows[name] = [len(reached), f"{reached[0]:.4f}"]
+long = influence(stacks["global last"], n=300)
+rows["global last, 300 tokens"] = [len(long), f"{long[0]:.4f}"]
 display.show(rows, columns=["tokens it depends on", "the farthest counts"])
 
 # %% [markdown]
 # In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the
-# last: in reach, and nearly out of hearing. In the last two rows one of the four layers is **global**, with a
-# causal mask alone. The output depends on all 30 tokens, and the first counts forty times as much or more. (These
-# layers are untrained and look nearly evenly; a trained head can pass on one token and drop the rest.) The
+# last: in reach, and nearly out of hearing. In the rows below them one of the four layers is **global**, with
+# a causal mask alone. The output depends on all tokens, in one step. Of 30 tokens the first counts 0.0202 or
+# 0.0267, of 300 only 0.0029. An untrained layer looks nearly evenly, so it gives
+# each of n keys about 1/n: a global layer buys reach, and only training gives a far token weight. The
 # figure lights what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4.
 
 # %% tags=["fold-input"]
@@ -235,7 +238,7 @@ table = {name: [*row, row[1:].sum()] for name, row in rows.items()}
 display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 
 # %% [markdown]
-# With all keys, the words behind the first get 0.16 together. The first gets the rest, and in trained
+# With all keys, the words after the first get 0.16 together. The first gets the rest, and in trained
 # models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
 # measures such heads), so the head hands over next to nothing. In the window they get 1.00, and the
 # word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
@@ -372,7 +375,9 @@ torch.testing.assert_close(output, expected)
 print("✓ If all keys are chosen, this is full attention; a choice has no gradient.")
 
 # %% [markdown]
-# The book's tests compare this choice with that of DeepSeek's indexer in `transformers`.
+# The book's tests compare this choice with that of DeepSeek's indexer in `transformers`. (NSA and MoBA, of 2025,
+# choose whole blocks of keys, by a summary of each [[Yuan et al.](../docs/references.md#yuan-2025); [Lu et
+# al.](../docs/references.md#lu-2025)].)
 #
 # Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores
 # of all these keys, or attention to the 2,048 that were chosen?
@@ -420,7 +425,7 @@ display.show(rows, columns=columns, corner="keys", title=title)
 #
 # DeepSeek-V4 of 2026 puts most of the chapter so far into one model [[DeepSeek-V4](../docs/references.md#deepseek-v4)].
 # In every layer, a query sees a window of 128 tokens one by one, and each head has a sink, as in gpt-oss. V4-Flash
-# begins with two layers that see no more. All others also see the text **compressed**, in turn by 4 and by 128:
+# begins with two layers that see no more. All others also see the text **compressed**, one layer by 4 and the next by 128:
 # one entry, a weighted mean, for so many tokens. (An entry by 4 mixes eight, its own and the four before them.)
 # Of the entries by 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
 
@@ -444,14 +449,15 @@ ax.set(xticks=[], xlim=(-7, text + 0.5), ylim=(2.5, -0.5))
 ax.set_yticks(range(3), kinds)
 caption = (
     "Dark: attended to. Pale: scored by the indexer only. White: gone. s: the sink. Drawn "
-    "small: 8 tokens stand for the window of 128, and 16 for the 128 of an entry."
+    "small: 8 tokens stand for the window of 128, and 16 for the 128 of an entry. "
+    "A layer has the entries by 4 or those by 128, never both."
 )
 alt = "A window with a sink; below it entries by 4, five of 16 chosen, or all four by 128"
 display.finish(drawing, name="compressed", alt=alt, caption=caption)
 
 # %% [markdown]
 # An entry is a single vector of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head),
-# and the indexer's key of 128 is compressed as well. What is left of a token behind the window, in numbers for
+# and the indexer's key of 128 is compressed as well. What is left of a token earlier than the window, in numbers for
 # each layer?
 
 # %%
@@ -496,7 +502,7 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # A state that only adds cannot correct itself. Write two values under the same key, and it gives back
 # both, added up. The **delta rule** first reads what the state gives for the new key, and writes the
 # difference, or a share β of it [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α
-# between 0 and 1 lets the old state fade before that [[Yang, Kautz and
+# between 0 and 1, as in Mamba-2, lets the old state fade before that [[Yang, Kautz and
 # Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1:
 #
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S + \beta\,k^\top\,(v - k\,\bar S) \qquad
@@ -685,7 +691,8 @@ display.show(rows, columns=columns, corner="found")
 # Hardly anywhere, as long as α is the same for every token. On a new subject 0.98 finds 0.83, where β = ½ alone finds
 # 0.82, and behind the busy key it loses, 0.90 against 0.98, since it cannot spare what is not written. But the models
 # leave α to the token. In the row *both, cleared once*, it is 0 for one token, the first of the new subject, and 1
-# for all others (set by hand here; a model has to learn when). That finds 0.89, and loses nothing elsewhere. **A constant gate forgets by age; a gate that the token closes
+# for all others (set by hand here; a model has to learn when). That finds 0.89, and in the
+# other orders, where this gate never closes, as much as the delta rule alone. **A constant gate forgets by age; a gate that the token closes
 # clears the state. The delta rule overwrites the key that is written; with more keys than dimensions, each write
 # damages the other pairs, too.** In Kimi Linear, a token can clear single rows of S and keep the rest.
 #
@@ -698,7 +705,7 @@ display.show(rows, columns=columns, corner="found")
 # ## Model by model
 #
 # Six models, each after 131,072 tokens: what do their layers keep, and what would they keep if every layer kept
-# every token? A number takes two bytes, in a state four. Guess which of the six keeps least, and which most.
+# every token (and had no indexer)? A number takes two bytes, in a state four. Guess which of the six keeps least, and which most.
 
 # %% tags=["fold-input"]
 FULL = 131_072  # tokens
@@ -726,7 +733,7 @@ for name, (token, *kinds) in LAYERS.items():
     layers, said = SAID[name]
     kept = sum(count * entries * size for count, entries, size in kinds)
     rows[name] = [short(kept, "B"), short(layers * FULL * token, "B"), said]
-columns = ["keeps", "all layers, all tokens", "layers"]
+columns = ["keeps", "if all layers kept all", "layers"]
 display.show(rows, columns=columns, corner="model", decimals="<")
 
 # %% [markdown]
@@ -736,7 +743,7 @@ display.show(rows, columns=columns, corner="model", decimals="<")
 # [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
 #
 # A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
-# layer holds pages for all tokens, a layer with a window frees those behind it, and a state takes one page. A
+# layer holds pages for all tokens, a layer with a window frees the earlier ones, and a state takes one page. A
 # beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
 # caches](../docs/references.md#hybrid-caches)].
 
