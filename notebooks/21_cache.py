@@ -587,12 +587,13 @@ display.show(table, columns=columns, decimals=",.0f", title=title)
 # keep the processor busy: all parameters and all keys have to be fetched for very little arithmetic. That is
 # **decode**, which sets the **time per output token** (TPOT). In a chunk of 64 tokens they are fetched once
 # for all of them: the chunk takes 1.80 milliseconds, and a token alone 0.41. So **prefill**, which sets the
-# **time to first token** (TTFT), reads a prompt in large chunks. Large services give each its own machines and
+# **time to first token** (TTFT), reads a prompt in large chunks. Some services give each its own machines and
 # send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
 #
-# And if the fixed size has more room than text? A query meets all places, written or not. With room for 4,096,
-# the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. So a
-# server does not reserve the longest text. It hands out [pages](#cell-id=pages).
+# And if the fixed size has more room than text? Here a query meets all places, written or not. With room for
+# 4,096, the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. (A kernel
+# that is told the lengths skips the empty places.) The room itself is reserved in any case, which is why servers hand
+# out [pages](#cell-id=pages) instead.
 
 # %% tags=["proof"]
 flops, some = set(), torch.zeros(b, ROOM, e, dtype=torch.float64)
@@ -665,8 +666,23 @@ display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 # multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
 # the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
 # limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and those of 1,024 never get there:
-# decode of long texts is **memory-bound**. (In prefill, each weight serves all tokens of a long chunk, and
-# arithmetic is the limit.)
+# decode of long texts is **memory-bound**.
+#
+# In prefill, each weight serves all tokens of a long chunk, and arithmetic is the limit. So the time to first token has a
+# floor, too, also on paper:
+
+# %%
+rows = {}
+for tokens in (8192, 131_072):
+    scores = 2 * 32 * 32 * 128 * tokens**2  # those of the past alone
+    flops = 2 * WEIGHTS * tokens, scores
+    rows[f"{tokens:,} tokens"] = [x / DOES / 1e12 for x in flops]
+title = "Seconds before the first token, at least"
+display.show(rows, columns=["weights", "attention"], title=title)
+
+# %% [markdown]
+# Sixteen times the text is sixteen times the work of the weights and 256 times that of attention, which has
+# overtaken them.
 
 # %% [markdown]
 # <!-- deeper: Is that ceiling reached? Measured on a processor -->
@@ -1047,8 +1063,8 @@ display.show(rows, columns=["words a call", "by the formula", "times as fast"])
 
 # %% [markdown]
 # A draft that is right one time in five makes writing slower. And the last column counts a call with four words
-# as one with a single word. By the [ceiling](#cell-id=bytes-over-bandwidth) above, it costs so many of them, in
-# a batch of texts that are equally long:
+# as one with a single word. By the [ceiling](#cell-id=bytes-over-bandwidth) above, it costs as much as so many of
+# those, in a batch of texts that are equally long:
 
 # %% tags=["fold-input"]
 batches, rows = torch.tensor([32, 128, 512, 2048]), {}
