@@ -11,8 +11,8 @@
 # round is not enough: what *it* wants to drink nobody can say before somebody has found out who *it*
 # is. So hold a second round, and a third.
 #
-# Then three things go wrong. The people forget who they are; they never think for themselves; and each
-# round is louder than the one before. A **Transformer layer** is attention with a remedy for each: a
+# Then three things go wrong. The people forget who they are; they never think for themselves; and once
+# that is put right, each round is louder than the one before. A **Transformer layer** is attention with a remedy for each: a
 # **residual connection**, a **feed-forward network** and **norms**. You get it in a dozen lines. Then comes
 # a surprise: with every remedy in its place, four layers on each side can still learn nothing at all.
 
@@ -110,8 +110,7 @@ display.finish(
 #
 # After a few rounds *it* has collected two things: whether it is an animal, and whether it is thirsty. Does it want
 # a drink? Only if both are true. Nobody else has to be asked for that; it is a conclusion, for the word to draw by
-# itself. But attention cannot draw it: its softmax only decides on shares, and the values that come home in these
-# shares are linear in the words they come from.
+# itself. But a word that looks only at itself gets its own value back, all of it, and a value is linear in the word.
 #
 # Let a matrix draw the conclusion. Below are four answers to learn, and the best that any linear layer with a bias
 # can do (least squares). Would ten linear layers, one behind the other, come closer?

@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *18 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *19 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -527,7 +527,8 @@ display.show(rows, columns=HEADS, corner="still flips, without")
 
 # %% [markdown]
 # With one head at its mean, none flips, in both sets: 1.1 in the first model, and 2.1 in the second, a layer
-# later. Two models, two sets of questions, one finding: *there is one head without which nothing is decided*. But
+# later. Two models, two sets of questions, one finding: *there is one head without which nothing is decided*. (With the
+# mean at its place instead, 0.21 of the first model's answers about a thing still flip, and 0.38 of the second's.) But
 # silencing shows only what is missed. Patch the second model's heads, too:
 
 # %% tags=["fold-input"]
@@ -548,7 +549,7 @@ print("✓ One head of layer 2 flips most answers, and layer 1 most of those abo
 
 # %% [markdown]
 # Between two animals, the heads of layer 1 flip most answers by themselves. Much of the choice is made there, and 2.1
-# reads it. It is the head that everything passes through; it is not the only one that decides.
+# reads it. There it is the head that everything passes through; it is not the only one that decides.
 #
 # And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
 # Ask both, with each verb and of all pairs of animals: how often is the one who acts the likelier word?
@@ -607,7 +608,7 @@ display.show(rows, columns=["without", *sets], corner="model")
 # %% [markdown]
 # It is not. In the third and the seventh, as in the two models above, there is such a head, or nearly. In the other
 # three, 0.20 to 0.62 of the answers still flip without the head that is missed most. There the choice has no single
-# seat: a third model took this story, too.
+# seat: other models took this story, too. (All of this with one filler, the mean over all words.)
 #
 # What is left, in all seven? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
 # about half do. What the world says of its words came out alike in every model. Which head does the work did

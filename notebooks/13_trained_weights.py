@@ -6,8 +6,8 @@
 # *17 minutes and 8 of exercises. Afterwards you can load a trained model into classes you have
 # read line by line, and test what a head does.*
 #
-# The heads that you have met so far were made by hand, drawn at random, or trained on letters for a
-# few seconds. Here is a model that people actually use: `all-MiniLM-L6-v2` turns a sentence into
+# The heads that you have met so far were made by hand, drawn at random, or trained on letters or on a little
+# world, whose every rule you knew. Here is a model that people actually use: `all-MiniLM-L6-v2` turns a sentence into
 # 384 numbers, so that sentences with similar meanings lie close together. Its weights run on the
 # classes of this book. What do its 72 heads do? You find out with tests that a head can fail. One
 # of the questions comes from the [first chapter](01_one_head.ipynb): what does the word *it* look

@@ -619,8 +619,9 @@ for blocked in (None, future[None], padding[:, None], both):  # one at a time, o
     output, weights = mha(x, x, x, blocked)  # (b, n, e), (b, h, n, m)
 
 # %% [markdown]
-# > **Pitfall.** Given bare, `mha(x, x, x, future)` raises, and it is lucky that it does: with as many words as heads
-# > there is no error and the same shape, and each head hides from all queries what one query must not see.
+# > **Pitfall.** Given bare, `mha(x, x, x, padding)` and `mha(x, x, x, future)` raise, and you are lucky that they do.
+# > With as many sentences as heads, or as many words, there is no error and the same shape: head j hides from everyone
+# > the padding of sentence j, or what word j must not see.
 
 # %% tags=["proof"]
 same = x[:, :3]  # as many words as heads
@@ -628,10 +629,18 @@ rows = mha(same, same, same, future[:3, :3])[1]
 for head in range(3):
     hidden = future[head, :3].expand(2, 3, 3)
     assert rows[:, head].eq(0).equal(hidden)
-try:
-    mha(x, x, x, future)
-except RuntimeError:
-    print("✓ Head by head, the bare mask's rows; with other sizes it raises.")
+three = torch.stack([padding[0], padding[1], padding[1]])  # as many sentences as heads
+rows = mha(*[x[[0, 1, 1]]] * 3, three)[1]
+for head in range(3):
+    assert rows[:, head].eq(0).equal(three[head].expand(3, 5, 5))
+for bare in (padding, future):
+    try:
+        mha(x, x, x, bare)
+    except RuntimeError as error:
+        assert "must match" in str(error)
+    else:
+        raise AssertionError
+print("✓ Head by head, the bare mask's rows; with other sizes it raises.")
 
 
 # %% [markdown] name="compared-with-pytorch"
