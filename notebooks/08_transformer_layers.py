@@ -177,11 +177,11 @@ for seed in range(9):
 
 # %%
 @torch.no_grad()
-def measure(step) -> Tensor:
+def measure(words: Tensor, stacks: list, step) -> Tensor:
     """Send the words through each stack; give the size of the numbers after each pair."""
     found = []
     for sublayers in stacks:
-        x, sizes = sentence, [sentence.std()]
+        x, sizes = words, [words.std()]
         for sublayer in sublayers:
             x = step(x, sublayer)  # (b, n, e)
             sizes.append(x.std())
@@ -189,7 +189,7 @@ def measure(step) -> Tensor:
     return torch.stack(found)  # (9, 25)
 
 
-only_add = measure(lambda x, sublayer: x + sublayer(x))  # (9, 25)
+only_add = measure(sentence, stacks, lambda x, sublayer: x + sublayer(x))  # (9, 25)
 start, ends = only_add[0, 0], sorted(only_add[:, -1].tolist())
 print(f"{start:.2f} becomes {ends[4]:.0f} (between {ends[0]:.0f} and {ends[8]:.0f})")
 
@@ -289,8 +289,8 @@ display.layers(layers, name="norm-place")
 norm = nn.LayerNorm(24)
 curves = {
     "only added": only_add,
-    "pre-LN": measure(lambda x, sublayer: x + sublayer(norm(x))),
-    "post-LN": measure(lambda x, sublayer: norm(x + sublayer(x))),
+    "pre-LN": measure(sentence, stacks, lambda x, sublayer: x + sublayer(norm(x))),
+    "post-LN": measure(sentence, stacks, lambda x, sublayer: norm(x + sublayer(x))),
 }
 
 # %% tags=["fold-input"]

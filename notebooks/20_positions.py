@@ -668,21 +668,21 @@ print("✓ In all 20 heads of the five first layers, the best of 512 keys lies b
 
 
 # %% tags=["fold-input"]
-def hand(pair: int) -> Tensor:
-    """Give a hand's angle at 512 distances, clockwise from where it adds most."""
+def hand(pair: int) -> tuple[Tensor, Tensor]:
+    """Give a hand's angle at 512 distances, clockwise from where it adds most, and that."""
     asks, offers = ASKS[pair::8], OFFERS[pair::8]  # (2,), (2,)
     ahead = asks[1].atan2(asks[0]) - offers[1].atan2(offers[0])
     angle = ahead + 10000 ** (-pair / 8) * torch.arange(LONG)  # (512,)
     most = asks.norm() * offers.norm() / 4
-    torch.testing.assert_close(most * angle.cos(), pairs[:, pair], atol=1e-3, rtol=0)
-    return angle
+    return angle, most
 
 
 # %% tags=["fold-input"]
 drawing, axes = display.panels(340, 185, columns=2)
 told, ring = [], torch.linspace(0, 2 * math.pi, 90)
 for ax, (pair, name) in zip(axes, ((0, "fastest"), (2, "slow"))):
-    angle = hand(pair)
+    angle, most = hand(pair)
+    torch.testing.assert_close(most * angle.cos(), pairs[:, pair], atol=1e-3, rtol=0)
     met = angle[0] + ring.clamp(max=angle[31] - angle[0])
     ax.fill([0, *met.sin()], [0, *met.cos()], color="#808080", alpha=0.25, linewidth=0)
     ax.plot(ring.cos(), ring.sin(), color="#808080", linewidth=0.8)
@@ -702,7 +702,7 @@ alt = f"Hands of two pairs, and what they add to the score. {'; '.join(told)}."
 display.finish(drawing, name="two-hands", alt=alt, caption=caption)
 
 # %% [markdown]
-# At 120 the slow hand stands outside the grey. Training never saw it there, so nothing forbade that it adds.
+# At 120 the slow hand stands outside the grey. Training never saw it there, so nothing kept it from adding.
 
 # %% [markdown] name="turning-more-slowly"
 # ## YaRN, NTK, position interpolation: turning more slowly
