@@ -116,8 +116,8 @@ def _draw_head(
             colour = FAINT if share is None else "black"
             weight = "bold" if asks else "normal"
             if numbered:  # as they lie in memory, the batch second
-                small = {"ha": "right", "va": "center", "fontsize": 8, "color": FAINT}
-                ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", **small)
+                small: dict[str, Any] = {"ha": "right", "fontsize": 8, "color": FAINT}
+                ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", va="center", **small)
             ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
             if share is not None:
                 fill = to_rgba(COLOURS["m"], 0.08 + 0.5 * share)
