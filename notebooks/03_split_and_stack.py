@@ -9,7 +9,7 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other. Four matrices and six products give the same numbers, for
+# run 41 products one after the other, five for each head and one for $W_O$. Four matrices and six products give the same numbers, for
 # eight heads or for eighty. Think of a wide sheet with one strip per head. You fill in the whole sheet at
 # once, cut it into its strips, and lay these one behind the other.
 
@@ -63,8 +63,8 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 # %% [markdown]
 # ## Why cut at all?
 #
-# So leave out the cut, and score wide row against wide row. No shape complains. How many rows of weights does
-# *it* get?
+# So leave out the cut, and score wide row against wide row. No shape complains. With two heads, *it* has two sets of
+# weights, one in each. How many are there now?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -102,8 +102,8 @@ display.show(rows, columns=one.FEATURES[:2])
 
 # %% [markdown]
 # Uncut, 1.09 four times: 0.46 · 2 from the quality of the last word, and 0.17 · 1 from that of *it*. That is louder than
-# any true answer, 0.97, and it answers nothing. Both strips hold *quality*, and uncut they are collected with the same
-# weights, so *animal* and *food* receive the same, whatever the last word is.
+# any true answer, 0.97, and it answers nothing. $W_V$ puts *quality* into the first column of each strip, and uncut both
+# are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -138,75 +138,13 @@ mixed, weights = one.attend(q, k, v)                            # (h, n, d), (h,
 
 # %% tags=["proof"]
 for head, matrices in enumerate(two.HEADS):
+    assert torch.equal(x @ matrices[2][:, 0], x[:, one.FEATURES.index("quality")])
     alone = one.attend(*(x @ matrix for matrix in matrices))  # (8, 2), (8, 8)
     torch.testing.assert_close((mixed[head], weights[head]), alone)
 print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
 
 # %% [markdown]
-# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2. Now
-# stack with `dim=1`, and take the strips back from the same axis:
-#
-# ```diff
-# - torch.stack(pieces)                 # (h, n, d)
-# + torch.stack(pieces, dim=1)          # (n, h, d)
-# - torch.cat(mixed.unbind(0), dim=-1)  # (n, h * d)
-# + torch.cat(mixed.unbind(1), dim=-1)  # (n, h * d)
-# ```
-#
-# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
-
-# %% tags=["fold-input"]
-rows = {}
-for dim in (0, 1):
-    for word, words in endings.items():
-        wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
-        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
-        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
-        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it, :2]
-display.show(rows, columns=one.FEATURES[:2])
-
-# %% [markdown]
-# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for
-# independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and its heads attend to
-# each other.
-
-# %% tags=["hide-input"]
-titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
-display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
-
-# %% [markdown]
-# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
-# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
-# strips, and keep all words of a strip together.**
-
-# %% tags=["proof"]
-all_three = w_q, w_k, w_v
-for word in range(8):
-    changed = x.clone()  # (n, e)
-    changed[word] += torch.arange(4)
-    for dim in (0, 1):
-        before, after = (
-            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
-            for y in (x, changed)
-        )
-        moved = (after - before).select(1 - dim, it).abs().max().item()
-        assert bool(moved) == (dim == 0 or word == it)
-few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
-assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
-refused = ""
-try:
-    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
-except RuntimeError as error:
-    refused = str(error)
-assert "must match the size" in refused
-single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
-assert len(one.attend(*single)[0]) == 8
-print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
-
-# %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
-# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
-# > refuses to pair 3 problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
+# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2.
 #
 # ## Back together, and what W_O is for
 #
@@ -271,7 +209,8 @@ torch.testing.assert_close(module(x, x, x), two.two_heads(x))
 print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
-# Must h divide e? Usually d = e / h, but that is a habit and no law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
+# The class refuses a number of heads that does not divide the width, since it takes d to be e / h. That is a habit and no
+# law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
 # --> numbers wide and has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!--
 # quoted --> wide, so together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to
 # 2,880<!-- quoted -->.
@@ -371,6 +310,74 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown]
+# ## Along the other axis
+#
+# The second question of this page is still open: does it matter how you stack? Take the pair of heads once more, stack
+# with `dim=1`, and take the strips back from the same axis:
+#
+# ```diff
+# - torch.stack(pieces)                 # (h, n, d)
+# + torch.stack(pieces, dim=1)          # (n, h, d)
+# - torch.cat(x.unbind(0), dim=-1)      # (n, h * d)
+# + torch.cat(x.unbind(1), dim=-1)      # (n, h * d)
+# ```
+#
+# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
+
+# %% tags=["fold-input"]
+rows = {}
+for dim in (0, 1):
+    for word, words in endings.items():
+        wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
+        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
+        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
+        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it, :2]
+display.show(rows, columns=one.FEATURES[:2])
+
+# %% [markdown]
+# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for
+# independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and its heads attend to
+# each other.
+
+# %% tags=["hide-input"]
+titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
+display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
+
+# %% [markdown]
+# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
+# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
+# strips, and keep all words of a strip together.**
+
+# %% tags=["proof"]
+all_three = w_q, w_k, w_v
+for word in range(8):
+    changed = x.clone()  # (n, e)
+    changed[word] += torch.arange(4)
+    for dim in (0, 1):
+        before, after = (
+            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
+            for y in (x, changed)
+        )
+        moved = (after - before).select(1 - dim, it).abs().max().item()
+        assert bool(moved) == (dim == 0 or word == it)
+few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
+assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
+refused = ""
+try:
+    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
+except RuntimeError as error:
+    refused = str(error)
+assert "must match the size" in refused
+single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
+assert len(one.attend(*single)[0]) == 8
+print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
+
+# %% [markdown]
+# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
+# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
+# > refuses to pair 3 problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
 
 # %% [markdown]
 # ## Exercises
