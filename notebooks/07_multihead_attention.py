@@ -892,12 +892,13 @@ print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, 
 # >   `F.scaled_dot_product_attention` has it the other way round.
 # > - *A causal mask, `future`, `(n, m)`*: write `attn_mask=future`, and for yours `future[None]`. Yours takes the rows of a
 # >   bare `future` for heads: where n = h, all queries of head i get row i, and nothing complains. Other n > 1 stop.
+# >   (`is_causal=True` does not replace the mask: to PyTorch's class it is a hint.)
 
 # %% [markdown]
 # <!-- deeper: the flag is_causal -->
 # ### Going deeper: the flag is_causal
 #
-# And the flag that promises just this, `is_causal=True`? Change the last word, and see whether PyTorch's class lets the
+# A flag of PyTorch's class, `is_causal=True`, promises to hide the future. Change the last word, and see whether PyTorch's class lets the
 # first one notice. Alone the flag stops the call or hides nothing, for it wants masks beside it. In the last two rows it
 # gets one, then two, which block nothing themselves:
 
