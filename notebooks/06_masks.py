@@ -155,8 +155,9 @@ names = ["it, no mask", "it, staircase"]
 display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
-# Under the staircase *it* gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does
-# not know what it means.
+# Without a mask, 1.32 and 0.72: the numbers of the first page, which had no matrices either. Under the staircase *it*
+# gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does not know
+# what it means.
 #
 # So was the opening example wrong? It was an example of *reading*. A model that has the whole text
 # before it, an **encoder**, needs no staircase, and there *it* may look ahead. Under this mask the row of *it*
@@ -230,7 +231,7 @@ assert torch.equal(stairs[~padding], merged[~padding])
 print("✓ Padding behind: the staircase is enough, and the padding mask changes no word.")
 
 # %% [markdown]
-# But a model writes *behind the last word*, and here one sentence ends at place 8, the other at place 4. Put the
+# But a model writes *after the last word*, and here one sentence ends at place 8, the other at place 4. Put the
 # dots in front, and both end at the right edge. This is **left padding**:
 #
 # > the cat drank milk because it was thirsty
@@ -440,17 +441,41 @@ print(
 # ```
 #
 # No NaN is left, and no word changes. The lifted row itself holds numbers now, and they mean nothing. But it was you who
-# lifted it, so you know which row to keep out of the loss. Without this, the class gives NaN by default, in the row and in
-# the gradients of all four matrices. With `need_weights=False` such a row gets zeros before $W_O$, in training. Then you
-# switch to `eval()` and `torch.no_grad()`, and the NaN can be back: [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
-#
-# Much code fills with `-1e9` in the place of $-\infty$, and sees no NaN either. There such a row looks evenly at all that it
-# must not see. These numbers are made up, too, only nobody was told. And in float16 the fill stops with `value cannot be
-# converted to type c10::Half without overflow`.
+# lifted it, so you know which row to keep out of the loss. Without the lift, the class gives NaN by default. Filling with a
+# large negative number, as much code does, gives no NaN: it hides that there is such a row.
 
 # %% tags=["proof"]
 both = {"key_padding_mask": front, "attn_mask": future}
+open_rows = blocked & ~blocked.all(-1, keepdim=True)  # (b, n, m)
+by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
+for training, need in ((True, True), (True, False), (False, True), (False, False)):
+    theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
+    with torch.set_grad_enabled(training):
+        mask = {"attn_mask": by_head, "need_weights": need}
+        y = theirs(left, left, left, **mask)[0]  # (b, n, d)
+        later = theirs(y, y, y, **mask)[0]       # (b, n, d)
+    assert y.isfinite().all()
+    assert later.isfinite().all()
+    as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)
+    torch.testing.assert_close(y[~front], as_before[~front])
+    if training:
+        found = torch.autograd.grad(later[~front].square().mean(), theirs.parameters())
+        assert all(each.isfinite().all() for each in found)
+print("✓ Lifted first: no NaN in four modes, in two layers, and the words are the same.")
+
+# %% [markdown]
+# <!-- deeper: PyTorch's modes, and a large negative number -->
+# ### Going deeper: PyTorch's modes, and a large negative number
+#
+# Where the card is not lifted, PyTorch's class gives NaN by default, in the row and in the gradients of all four matrices.
+# With `need_weights=False` such a row gets zeros before $W_O$, in training. Then you switch to `eval()` and
+# `torch.no_grad()`, and the NaN can be back: [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
+#
+# With `-1e9` in the place of $-\infty$, such a row looks evenly at all that it must not see. These numbers are made up, too,
+# only nobody was told. And in float16 the fill stops with `value cannot be converted to type c10::Half without overflow`.
+
+# %% tags=["proof"]
 for training, graded, need, nan in (
     (True, True, True, True),
     (True, True, False, False),
@@ -474,23 +499,8 @@ except RuntimeError as error:
 assert message == "value cannot be converted to type c10::Half without overflow"
 print("✓ PyTorch's class and the large negative number give such a row what is said here.")
 
-# %% tags=["proof"]
-open_rows = blocked & ~blocked.all(-1, keepdim=True)  # (b, n, m)
-by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
-for training, need in ((True, True), (True, False), (False, True), (False, False)):
-    theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
-    with torch.set_grad_enabled(training):
-        mask = {"attn_mask": by_head, "need_weights": need}
-        y = theirs(left, left, left, **mask)[0]  # (b, n, d)
-        later = theirs(y, y, y, **mask)[0]       # (b, n, d)
-    assert y.isfinite().all()
-    assert later.isfinite().all()
-    as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)
-    torch.testing.assert_close(y[~front], as_before[~front])
-    if training:
-        found = torch.autograd.grad(later[~front].square().mean(), theirs.parameters())
-        assert all(each.isfinite().all() for each in found)
-print("✓ Lifted first: no NaN in four modes, in two layers, and the words are the same.")
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="where-a-mask-is-added"
 # <!-- deeper: where a mask is added -->
