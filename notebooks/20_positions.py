@@ -679,7 +679,7 @@ def hand(pair: int) -> tuple[Tensor, Tensor]:
 
 # %% tags=["fold-input"]
 drawing, axes = display.panels(340, 185, columns=2)
-told, ring = [], torch.linspace(0, 2 * math.pi, 90)
+told, ring = [], torch.linspace(0, 2 * math.pi, 60)
 for ax, (pair, name) in zip(axes, ((0, "fastest"), (2, "slow"))):
     angle, most = hand(pair)
     torch.testing.assert_close(most * angle.cos(), pairs[:, pair], atol=1e-3, rtol=0)
@@ -785,28 +785,13 @@ SCALINGS = {
 }
 
 # %% tags=["fold-input"]
-drawing, axes = display.panels(610, 170, columns=3)
-told = []
-for ax, (way, scaling) in zip(
-    axes, [("plain", None), *((x, {}) for x in ("linear", "yarn"))]
-):
-    scaling = scaling if scaling is None else SCALINGS[way]
-    score = by_pair(ASKS, OFFERS, scaling).sum(-1)[:131]
-    best = score.argmax().item()
-    ax.axvspan(0, SHORT - 1, color="#808080", alpha=0.2, linewidth=0)
-    ax.plot(score, color=display.COLOURS["n"], linewidth=1)
-    ax.plot([1, best], score[[1, best]], "o", color=display.COLOURS["n"])
-    told.append(
-        f"{way}: highest at distance {best}, {score[best]:.2f}; at 1, {score[1]:.2f}"
-    )
-    ax.set_title(f"{way}: highest at {best}", fontsize=12)
-    ax.set(xlabel="distance", ylabel="score", ylim=(score[best] - 1.5, score[best] + 0.2))
-display.finish(
-    drawing,
-    name="one-head-stretched",
-    alt=f"Scores of one head by distance. {'. '.join(told)}.",
-    caption="The tops. Grey: trained distances. Dots: one letter back, and the highest.",
-)
+rows = {}
+for way in (None, "linear", "yarn"):
+    score = by_pair(ASKS, OFFERS, way and SCALINGS[way]).sum(-1)[:131]
+    best = score.argmax()
+    rows[way or "plain"] = [best, score[best], score[1]]
+columns = ["highest at distance", "score there", "one letter back"]
+display.show(rows, columns=columns, decimals=(0, 2, 2))
 
 # %% tags=["proof"]
 trained_first = 0

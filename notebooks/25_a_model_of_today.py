@@ -655,10 +655,12 @@ assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 
 # %% tags=["needs-weights", "fold-input"]
 drawing, (ax,) = display.panels(345, 165)
-for layer, row in enumerate(induction.tolist()):
-    for head, score in enumerate(row):
-        shade = {"color": display.COLOURS["h"], "alpha": max(score, 0.05), "linewidth": 0}
-        ax.bar(layer + 1, 0.86, 0.86, head + 0.57, **shade)
+squares = {"marker": "s", "markersize": 7.5, "linewidth": 0, "markeredgewidth": 0}
+squares["color"] = display.COLOURS["h"]
+quiet = (induction <= 0.05).nonzero() + 1
+ax.plot(quiet[:, 0], quiet[:, 1], alpha=0.05, **squares)
+for layer, head in (induction > 0.05).nonzero().tolist():
+    ax.plot(layer + 1, head + 1, alpha=induction[layer, head].item(), **squares)
 ax.set(xlim=(0.4, 30.6), ylim=(9.6, 0.4), xlabel="layer", ylabel="head")
 ax.set_xticks([1, 5, 10, 15, 20, 25, 30])
 ax.set_yticks([1, 3, 5, 7, 9])

@@ -24,6 +24,7 @@ first_look(name="short-path-it", merge=False)
 # A number is how much a head looks at a word, and a curve is as wide as what comes back from it. The bars trade places,
 # and only one word was exchanged. You build this picture in seven steps, with a pencil first,
 # and take a class of seven lines along; two steps more make it safe, and a test holds it beside PyTorch's class.
+# Reading and exercises, the first with a pencil, take 40.
 #
 # ## 1. One head with a pencil
 #
