@@ -7,7 +7,7 @@
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
 # mask. Do they fit? Here they are put together, in 18 lines. In the margin stand the chapters in which you made
-# them: `4 5` means that 4 made the cut, and 5 gave it an axis for the batch.
+# them: `4 5` means that 4 made this line, and 5 gave it an axis for the batch.
 
 # %% tags=["fold-input"]
 import itertools

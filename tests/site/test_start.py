@@ -64,8 +64,8 @@ def test_without_the_transpose_a_word_gets_what_was_found_for_others(visit):
             answers[merged, word] = answer.text_content()
     assert told["rightly", "thirsty"] != told["rightly", "sweet"]
     assert told["wrongly", "thirsty"] == told["wrongly", "sweet"]
-    assert told["rightly", "thirsty"].endswith("So “it” means the cat.")
-    assert told["rightly", "sweet"].endswith("So “it” means the milk.")
+    assert told["rightly", "thirsty"].endswith("So “it” means the animal, the cat.")
+    assert told["rightly", "sweet"].endswith("So “it” means the food, the milk.")
     assert list(answers.values()) == ["it → cat", "it → milk", "it → ?", "it → ?"]
     assert "thirsty or sweet." in told["wrongly", "sweet"]
     inks = said.locator("b").evaluate_all("all => all.map((x) => x.style.color)")

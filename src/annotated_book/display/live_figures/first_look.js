@@ -95,8 +95,11 @@ export default {
         return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
       if (now.query !== query) return lines.flat();
-      const kind = kinds[meant(found[query])];
-      return [...lines.flat(), `So ${word} ${kind ? `means the ${kind}` : "cannot tell yet"}.`];
+      const head = meant(found[query]);
+      const means = kinds[head]
+        ? `means the ${names[head]}, the ${kinds[head]}`
+        : "cannot tell yet";
+      return [...lines.flat(), `So ${word} ${means}.`];
     }
 
     // Without the transpose two neighbours of one head share a row.

@@ -74,8 +74,8 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     (animal, food), (cat, milk) = NAMES, KINDS
     text = (
         f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 finds little: "
-        f"{thirsty[1]} {food}. So <i>it</i> means the {cat}. "
-        f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {milk}."
+        f"{thirsty[1]} {food}. So <i>it</i> means the {animal}, the {cat}. "
+        f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {food}, the {milk}."
     )
     merging = (
         " Then the heads are joined: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
