@@ -177,9 +177,9 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 # %% tags=["fold-input"]
 other = one.embed(one.SWEET).double()  # (n, d)
 moves = {}
-for name, mask in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
-    before, _ = attend(words, words, words, mask)  # (n, d), (n, m)
-    after, _ = attend(other, other, other, mask)   # (n, d), (n, m)
+for name, hidden in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
+    before, _ = attend(words, words, words, hidden)  # (n, d), (n, m)
+    after, _ = attend(other, other, other, hidden)   # (n, d), (n, m)
     moves[name] = (after - before).norm(dim=-1)
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
@@ -451,9 +451,9 @@ by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
 for training, need in ((True, True), (True, False), (False, True), (False, False)):
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
-        mask = {"attn_mask": by_head, "need_weights": need}
-        y = theirs(left, left, left, **mask)[0]  # (b, n, d)
-        later = theirs(y, y, y, **mask)[0]       # (b, n, d)
+        given = {"attn_mask": by_head, "need_weights": need}
+        y = theirs(left, left, left, **given)[0]  # (b, n, d)
+        later = theirs(y, y, y, **given)[0]       # (b, n, d)
     assert y.isfinite().all()
     assert later.isfinite().all()
     as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)

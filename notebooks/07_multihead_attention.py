@@ -313,9 +313,9 @@ for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
     narrow = draw_trial(*sizes)
     assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
 theirs = nn.MultiheadAttention(24, 4, batch_first=True)
-mask = {"attn_mask": emptied.repeat_interleave(4, 0)}
-assert theirs(query, key, value, **mask)[0][2].isnan().all()
-assert theirs(query, key, value, need_weights=False, **mask)[0].isfinite().all()
+given = {"attn_mask": emptied.repeat_interleave(4, 0)}
+assert theirs(query, key, value, **given)[0][2].isnan().all()
+assert theirs(query, key, value, need_weights=False, **given)[0].isfinite().all()
 print("✓ The call notices two of the five; padding alone, with keys for values, none.")
 
 # %% [markdown] name="write-it-yourself"
