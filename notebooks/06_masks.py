@@ -177,9 +177,9 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 # %% tags=["fold-input"]
 other = one.embed(one.SWEET).double()  # (n, d)
 moves = {}
-for name, hidden in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
-    before, _ = attend(words, words, words, hidden)  # (n, d), (n, m)
-    after, _ = attend(other, other, other, hidden)   # (n, d), (n, m)
+for name, covered in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
+    before, _ = attend(words, words, words, covered)  # (n, d), (n, m)
+    after, _ = attend(other, other, other, covered)   # (n, d), (n, m)
     moves[name] = (after - before).norm(dim=-1)
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
