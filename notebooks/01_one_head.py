@@ -272,7 +272,7 @@ alone, _ = attend(EMBEDDINGS[[it]], EMBEDDINGS, EMBEDDINGS)  # (1, 4), (1, 8)
 torch.testing.assert_close(alone[0], output[it])
 print("✓ Shuffled, the words get what they got before; asked alone, “it” does, too.")
 
-# %% [markdown]
+# %% [markdown] name="ask-for-something-else"
 # ## Ask for something other than what you are
 #
 # > cats and kittens drank because **it** was sweet

@@ -21,10 +21,12 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# A number is how much a head looks at a word, and a curve is as wide as what comes back from it. The bars trade places,
-# and only one word was exchanged. You build this picture in seven steps, with a pencil first,
-# and take a class of seven lines along; two steps more make it safe, and a test holds it beside PyTorch's class.
-# Reading and exercises, the first with a pencil, take 40.
+# A number is how much a head looks at a word, and a curve is as wide as what comes back from it. Head 1 looks at the
+# cat as much as at *thirsty*, and gets nothing from the cat.
+#
+# You build this picture in seven steps. In the seventh, one line goes wrong: no error, the same shape, and *it* gets the
+# same numbers whatever the last word. A class of seven lines does it right; two more steps make it safe, and a test holds
+# it beside PyTorch's. Set aside some minutes: reading and exercises, the first with a pencil, take 40.
 #
 # ## 1. One head with a pencil
 #
@@ -49,12 +51,12 @@ second[-1] = torch.tensor([0.0, 2, 0, 2])  # sweet in place of thirsty
 display.show(first, words, features, decimals=0)
 
 # %% [markdown]
-# Now let *it* look around, in four steps. Guess before you do the sums: at which will *it* look more, at the
+# Now let *it* look around, in four moves. Guess before you do the sums: at which will *it* look more, at the
 # cat or at the milk?
 #
 # 1. **Score.** Compare the row of *it* with the row of each word: multiply them number by number and
 #    add up. With *thirsty* that makes $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$.
-# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (step 4 says why), and
+# 2. **Exponential.** Divide the score by 2, the root of the row's width of 4 (section 4 says why), and
 #    take the exponential. All results are positive, and one more in the divided score makes the result
 #    about 2.7<!-- quoted --> times as large.
 # 3. **Share.** Divide by the sum of all eight. The shares, called **attention weights**, make one
@@ -113,9 +115,9 @@ exercises.short_path.check_sweet.folded(my_numbers)
 # ## 2. All words at once
 #
 # Three roles get names: the word that asks brings a **query**, it is compared with the **keys**, and what is
-# collected are the **values**. So far all three are the words' own rows: n words ask m words, the same eight, and the
-# width d is e. In the code, `mT` swaps the last two axes, `softmax(-1)` makes shares along the last one, and `...`
-# stands for axes in front, of which there are none yet.
+# collected are the **values**. So far all three are the words' own rows. Let n words ask m words; here both are the same
+# eight. Query and key are d numbers wide, so far as wide as a word: d is e. In the code, `mT` swaps the last two axes,
+# `softmax(-1)` makes shares along the last one, and `...` stands for axes in front, of which there are none yet.
 
 
 # %%
@@ -150,13 +152,15 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 #
 # ## 3. Three matrices
 #
-# So far a word finds the words that share its features. But it should ask for one thing and be found by another.
-# So a head has a [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$
+# So far a word finds the words that share its features, and adds up every animal and food in sight: [two cats outvote
+# one *sweet*](01_one_head.ipynb#cell-id=ask-for-something-else). It should ask for one thing and collect another. So
+# a head has a [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$
 # turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
 # Our head is two numbers wide, set by hand, and asks: *is something said about an animal?* Only words
-# with a quality ask; the others have the query (0, 0) and look at all words evenly. What a word hands over
-# is its quality. (This is one thing, so the second column of $W_V$ stays empty.)
+# with a quality ask; the others have the query (0, 0) and look at all words evenly. The query of *it* is (2, 1):
+# an animal counts twice as much as a quality. What a word hands over is its quality. (This is one thing, so the second
+# column of $W_V$ stays empty.)
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -165,20 +169,25 @@ W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d), gives quality
 q, k, v = first @ W_Q, first @ W_K, first @ W_V         # (n, d)
 shares = (k @ q[it] / math.sqrt(2)).softmax(-1)         # (m,)
 table = torch.column_stack([k, k @ q[it], shares, v[:, 0]])
-names = ["animal", "quality", "score", "share", "gives"]
+names = ["key: animal", "key: quality", "score", "share", "gives"]
 display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
-# The first two columns are the keys. The query of *it* is (2, 1): an animal counts twice as much as a
-# quality. *Cat*, (3, 0), and *thirsty*, (2, 2), both score 6 and get 0.46 each. But the cat has no quality to
-# give, hence its pale curve at the top. So *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from
-# itself: 0.97.
+# *Cat* and *thirsty* both score 6 and get 0.46 each. But the cat has no quality to give, and so its curve at the top is
+# pale: *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself, 0.97.
 #
-# Is that much? A word that asks nothing gets the average of what all eight give, $3 / 8$, which is 0.38. Most bars at
-# the top are as high as that. One well above is a *yes*, one well below a *no*.
+# Is that much? A word that asks nothing gets the plain average of what all eight give, $3 / 8$, which is 0.38. Most bars
+# at the top are as high as that. Call it a *yes* if it is more, and a *no* if it is less.
 #
-# But what is the cat good for? It takes nearly half of the attention, and gives nothing. Exchange the last word, and
-# then take the cat away.
+# What is the cat good for, then? Exchange the last word. *Sweet* is not about an animal and scores 2, so most of the
+# attention goes to the cat, which gives nothing: the answer is 0.19, a *no*. **To say *no*, the head needs a word that
+# fits and has nothing to give.**
+
+# %% [markdown]
+# <!-- deeper: What if there is no cat? -->
+# ### Going deeper: What if there is no cat?
+#
+# The shares make one whole, so what went to the cat has to go somewhere. Take *cat* out of both sentences, and ask again.
 
 # %% tags=["fold-input"]
 fewer = [0, *range(2, 8)]  # without the cat "it" moves up by one
@@ -188,12 +197,12 @@ table = torch.stack(said).view(2, 2)
 display.show(table, ["with the cat", "no cat"], ["thirsty", "sweet"])
 
 # %% [markdown]
-# *Sweet* is not about an animal, so it scores 2, and most of the attention goes to *cat*, which gives nothing: the answer
-# is *no*, 0.19. Without the cat, that attention has to go somewhere, for the shares make one whole. Most of it goes to
-# *it* and *sweet*, which both have a quality to give, and the *no* rises to 0.95, as loud as the *yes* was. (The *yes*
-# rises, too, to 1.78.) This head cannot abstain. **To say *no*, it needs a word that fits and has nothing to give.**
+# With *sweet*, most of it goes to *it* and *sweet*, which both have a quality to give, and the *no* rises to 0.95, as
+# loud as the *yes* was. (The *yes* rises, too, to 1.78.) This head cannot abstain.
 
 # %% tags=["proof"]
+with_cat = (second @ W_K @ (second[it] @ W_Q) / math.sqrt(2)).softmax(-1)
+assert with_cat[1] > 0.75
 left = second[fewer]
 looks = (left @ W_K @ (second[it] @ W_Q) / math.sqrt(2)).softmax(-1)
 brings = looks * (left @ W_V)[:, 0]
@@ -201,6 +210,9 @@ assert looks[[it - 1, -1]].sum() > 0.6
 assert [f"{brings[place]:.2f}" for place in (it - 1, -1)] == ["0.48", "0.47"]
 torch.testing.assert_close(brings[[it - 1, -1]].sum(), table[1, 1])
 print("✓ Without the cat, “it” and “sweet” get most attention, and bring all of the no.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## 4. Why the root
@@ -237,21 +249,21 @@ display.finish(drawing, name="largest-share", alt=alt, caption="At the right: th
 
 # %% [markdown]
 # Nothing was meant for anyone, and yet, at a width of 1,024, one key takes nearly everything from most queries. A score
-# adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1, so are the products. Their sum has variance d, and a typical score the size $\sqrt d$. Where one key has it
-# all, a small change of the query moves hardly anything, so hardly any
+# adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1, so are the products. Their
+# sum has variance d, and a typical score the size $\sqrt d$: the wider the head, the larger the scores. Where one key
+# has it all, a small change of the query moves hardly anything, so hardly any
 # [gradient](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root) comes back. Divided by the root, both widths
 # behave alike.
 
 # %% [markdown] name="two-heads-in-a-loop"
 # ## 5. Two heads, in a loop
 #
-# To *sweet* the head says *no*: nothing is said about an animal. Is something said about a food, then? Put an empty row in the place of the last word, so that nothing is said
-# yet: *no* again. A low number leaves open whether something is said about a food, or nothing at all. A second head
-# asks that: its $W_K$ picks food where the first picks animal.
+# The head says *no* to *sweet*. What does it say when the last word is missing, an empty row, so that nothing is said
+# about anyone yet? Beside it, ask a second head about a food: its $W_K$ picks food where the first picks animal.
 #
 # Side by side, the two make four numbers for every word, and a fourth matrix, $W_O$, says where each is written. Ours
 # writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
-# second, *said of a food*. What does *it* get, with each last word and with none?
+# second, *said of a food*.
 
 # %%
 W_K2 = torch.tensor([[0.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d), found by food, quality
@@ -271,8 +283,8 @@ rows = torch.stack([two_heads(x)[it, :2] for x in (first, second, unsaid)])
 display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” gets")
 
 # %% [markdown]
-# These are the bars at the top. The first head, in the left column, hardly tells *sweet* from *nothing yet*: 0.19 from
-# 0.10. The second head does: 0.97 from 0.10.
+# These are the bars at the top. Read the left column alone: 0.19 with *sweet*, 0.10 with nothing. Both are a *no*, and
+# one head leaves open whether it is about a food or about nothing at all. The second head knows: 0.97 and 0.10.
 #
 # Why not one head that asks both questions? **One head has one set of shares for all that it hands over.** Two answers
 # about one feature, from two words, would come back added up, as [a mixture](02_two_heads.ipynb). Two heads keep two
@@ -345,8 +357,8 @@ names = ["merge, thirsty", "merge, sweet", "reshape, thirsty", "reshape, sweet"]
 display.show(torch.cat(both), names, SAID)
 
 # %% [markdown]
-# No error. Same shape. Thirsty or sweet, *it* gets the same, 0.38 and 0.38. Where has the answer gone? Look for the
-# bold frame, the row of *it*.
+# No error. Same shape. Thirsty or sweet, *it* gets 0.38 and 0.38, the number of a word that never asked. Where has the
+# answer gone? Look for the bold frame, the row of *it*.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
@@ -424,8 +436,9 @@ display.show(counts, columns=["parameters"])
 #
 # A model that learns to write predicts the next word, at every place of a text at once: after *the* it is to say
 # *cat*, and after *the cat* it is to say *drank*. *The* must not see *cat*, or the answer could be copied. So the
-# **causal mask** is True where the key comes later than the query, and what is True has to be rubbed out. But where?
-# You can set a share to 0 after the softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Add up the shares that *it* gives in the first sentence.
+# **causal mask** is True where the key comes later than the query, and what is True must get no share. You can set the
+# share to 0 after the softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Is there a difference? Add up
+# the shares that *it* gives in the first sentence.
 
 # %%
 q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -512,8 +525,8 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 # Look at the last square: its first four rows are blocked from end to end. They are rows of padding, which ask, too,
 # and before them there is only padding. In such a **fully masked row** the softmax divides 0 by 0, which gives NaN.
 # Nobody reads these rows, so are they harmless? Let a loss read only the *first* sentence, which has no padding. How
-# many of the 16 numbers in the gradient of each matrix are NaN?
-# And how many, if the shares of what is blocked are filled with 0 after the softmax, too?
+# many of the 16 numbers in the gradient of each matrix are NaN? And how many, if the shares of what is blocked are set to
+# 0 after the softmax, too?
 
 # %% tags=["fold-input"]
 three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
@@ -621,8 +634,8 @@ for blocked in (None, future[None], padding[:, None], both):  # one at a time, o
 
 # %% [markdown]
 # > **Pitfall.** Given bare, `mha(x, x, x, padding)` and `mha(x, x, x, future)` raise, and you are lucky that they do.
-# > With as many sentences as heads, or as many words, there is no error and the same shape: head j hides from everyone
-# > the padding of sentence j, or what word j must not see.
+# > With as many sentences as heads, or as many words, there is no error and the same shape: head 1 hides from everyone
+# > the padding of sentence 1, or what word 1 must not see, head 2 that of the second, and so on.
 
 # %% tags=["proof"]
 same = x[:, :3]  # as many words as heads
@@ -846,9 +859,19 @@ MyAttention = PlainAttention
 exercises.short_path.check_attention.folded(MyAttention)
 
 # %% [markdown]
-# ## What you have now
+# ## What you have now, and how to use it
 #
-# You began with a pencil and eight words, and you have a class that you could write again, and a test to hold it to.
+# You began with a pencil and eight words, and you have a class that you could write again, and a test to hold it to. In
+# your own model it takes three lines: the first in the constructor, the others in `forward`, where `randn` stands for
+# your text. The plus is there because in a Transformer what a word collects is added to the word.
+
+# %%
+attention = PlainAttention(512, 8)
+x = torch.randn(2, 10, 512)                    # (b, n, e)
+future = torch.ones(1, 10, 10).bool().triu(1)  # (1, n, m), if the model writes
+x = x + attention(x, x, x, future)[0]          # (b, n, e)
+
+# %% [markdown]
 # Three ways lead on: the book takes each step slowly, from [One head](01_one_head.ipynb); [From
 # memory](19_from_memory.ipynb) lets you write the class against the clock; and the [package](../docs/package/index.md)
 # has one that takes the place of PyTorch's.

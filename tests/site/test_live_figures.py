@@ -334,9 +334,14 @@ def first_look(data):
             moved = f"“{words[query]}” {'are' if len(gone) > 1 else 'is'} now at {listed[0]}."
             row = f"found for {listed[1]}, {now}"
             said = ["No error. Same shape.", moved, row]
+        idle = [
+            "gives 0" if share and share != "1/8" and float(share) >= 0.3 and not row[3] else ""
+            for share, row in zip(shares, [*x, *x], strict=True)
+        ]
         shown = {
             ".aa-look .aa-ask text": words,
             ".aa-look .aa-share": shares,
+            ".aa-stage .aa-look .aa-gives": idle,
         }
         pairs = zip(words, gets[:, :2].tolist(), strict=True)
         all_get = (f"{word} {a:.2f} and {b:.2f}" for word, (a, b) in pairs)

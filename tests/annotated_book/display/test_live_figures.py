@@ -122,6 +122,8 @@ def test_the_first_look_draws_what_it_is_given():
     assert [place for place in range(16) if solid[place]] == [it, thirsty, 8 + it, 8 + thirsty], (
         "the others give nothing"
     )
+    idle = [float(text["x"]) - 15 for text in page.select(".aa-look .aa-gives")]
+    assert idle == [data["places"][1], data["places"][3]], "the cat and the milk give nothing"
     right, same = ([rows[it] for rows in data[name][:2]] for name in ("right", "wrong"))
     assert right[0] != right[1], "two sentences, told apart"
     assert same[0] == same[1], "merged wrongly, they are not"

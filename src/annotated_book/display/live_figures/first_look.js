@@ -11,6 +11,7 @@
 import { button, element, readout, svg } from "./host/figure.js";
 
 const [WIDTH, HEIGHT, LEAST] = [356, 182, 5]; // of the curves; a smaller share is not written
+const MUCH = 30; // hundredths: of such a share is said that nothing comes of it
 // Of each head: its colour, the way its curves go, where they end, where its shares and its question stand; and the
 // side of a word on which its bar stands.
 const HEADS = [
@@ -153,6 +154,10 @@ function curves(words, places, asks, ask) {
   const shares = HEADS.map(({ share }) =>
     places.map((x) => svg("text", { class: "aa-share", x, y: share })),
   );
+  const small = { "font-size": 10, "text-anchor": "start", fill: "var(--aa-quiet)" };
+  const nothing = HEADS.map(({ share }) =>
+    places.map((x) => svg("text", { class: "aa-gives", x: x + 15, y: share, ...small })),
+  );
   const askers = places.map((x, j) => {
     const near = [x, places[j - 1], places[j + 1]].map((other, k) =>
       k ? Math.abs(other - x) / 2 : x,
@@ -176,7 +181,7 @@ function curves(words, places, asks, ask) {
   const end = { x: WIDTH - 2, y: 17, "font-size": 19, "font-weight": "bold", "text-anchor": "end" };
   const answer = svg("text", { ...end, "aria-hidden": "true" });
   const drawn = svg("g", { fill: "none" }, ...paths.flat());
-  const texts = [...shares.flat(), ...questions, answer];
+  const texts = [...shares.flat(), ...nothing.flat(), ...questions, answer];
   const root = canvas("aa-look", HEIGHT, "group", drawn, ...texts, ...askers);
   const show = (all, weights, query, gives) => {
     all.forEach((word, j) => {
@@ -193,6 +198,7 @@ function curves(words, places, asks, ask) {
         path.style.strokeOpacity = gives[j] ? 0.9 : 0.2;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
         shares[head][j].setAttribute("fill", gives[j] ? HEADS[head].ink : "var(--aa-quiet)");
+        nothing[head][j].textContent = row[j] >= MUCH && !gives[j] ? "gives 0" : "";
       });
       return all.map((word, j) => `${word} ${written(row, j)}`).join(", ");
     });

@@ -33,6 +33,7 @@ FLOOR, TALL = 76, 42  # where the bars stand, and the height of one whole
 ASKS = [f"head 1: about an {NAMES[0]}?", f"head 2: about a {NAMES[1]}?"]
 FROM = ["from head 1", "from head 2"]
 LEAST = 5  # hundredths: a smaller share is drawn, and not written
+MUCH = 30  # hundredths: of such a share is said that nothing comes of it
 
 
 def first_look(*, name: str, merge: bool = True) -> Output:
@@ -142,6 +143,12 @@ def _still(
             f'fill="var(--aa-{letter if given else "quiet"})">{share / 100:.2f}</text>'
             for x, share, given in zip(places, rows[query], gives, strict=True)
             if share >= LEAST
+        )
+        texts += "".join(
+            f'<text class="aa-gives" x="{x + 15:g}" y="{y + (12 if way < 0 else -6)}" '
+            f'font-size="10" text-anchor="start" fill="var(--aa-quiet)">gives 0</text>'
+            for x, share, given in zip(places, rows[query], gives, strict=True)
+            if share >= MUCH and not given
         )
     for ask, (letter, (_, way)) in zip(ASKS, SIDES.items(), strict=True):
         y = 12 if way < 0 else SIZE[1] - 4
