@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *19 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *18 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 model = ten.shipped(0)
 
 
-# %%
+# %% tags=["fold-input"]
 def questions(*verbs: str) -> list[tuple[str, str, str, bool]]:
     """List questions: a text, who is meant, who else, whether it is who acts."""
     found = []
@@ -62,8 +62,11 @@ ASKED = questions("drank", "ate")
 print(len(ASKED), "questions, such as:", ASKED[2][0], "->", ASKED[2][1])
 
 # %% [markdown]
-# Each animal, each food or drink, and each quality make a question. The cat and its milk are among them.
-# The storyteller answers with its likeliest next word.
+# Each animal, each food or drink, and each quality make a question, and the likeliest next word is the
+# answer. Each question has a **twin**, which differs in the quality alone, so that the other one is meant:
+# *thirsty* and *sweet* above. If an answer changes when something is exchanged for what the twin has there,
+# it **flips**. How many answers flip will be the measure of nearly everything here. First exchange the quality
+# itself:
 
 
 # %%
@@ -72,6 +75,23 @@ def answers(model: nn.Module, asked=ASKED) -> list[str]:
     """Give the likeliest next word after each question."""
     logits = model(ten.as_ids([text.split() for text, *_ in asked]))  # (b, n, v)
     return [ten.WORDS[i] for i in logits[:, -1].argmax(-1).tolist()]
+
+
+def flip(before: list[str], after: list[str]) -> float:
+    """Give the share of answers that are another word than before."""
+    return sum(one != two for one, two in zip(before, after)) / len(before)
+
+
+# %% tags=["fold-input"]
+def twins(asked: list) -> Tensor:
+    """Give the twin of each. Questions stand in fours: two qualities for each one meant."""
+    return torch.arange(len(asked)).view(-1, 2, 2).flip(1).flatten()  # (b,)
+
+
+def still_flips(model: nn.Module, asked=ASKED) -> float:
+    """Exchange the quality, and give the share of answers that flip."""
+    found = answers(model, asked)
+    return flip(found, [found[i] for i in twins(asked).tolist()])
 
 
 def named(model: nn.Module, asked=ASKED) -> list[float]:
@@ -85,19 +105,20 @@ def named(model: nn.Module, asked=ASKED) -> list[float]:
     return torch.tensor(found).float().mean(0).tolist()
 
 
+# %%
 of_the_book = [each for each in ASKED if "cat drank milk" in each[0]]
 rows = {
-    name: [len(asked), named(model, asked)[0]]
+    name: [len(asked), named(model, asked)[0], still_flips(model, asked)]
     for name, asked in {"all": ASKED, "the book's own, never told": of_the_book}.items()
 }
-display.show(rows, columns=["questions", "right"])
+display.show(rows, columns=["questions", "right", "flip with the quality"])
 
 # %% [markdown]
 # All right, the book's own, too. And what has it never been told at all? In this world *tired* is said
-# only of those who drink. So let somebody be carried because of it:
+# only of those who drink. So let somebody be carried because of it. How likely is each of the two to come next?
 
 
-# %%
+# %% tags=["fold-input"]
 def says(model: nn.Module, text: str, *words: str) -> list[float]:
     """Give the chances of some words to come next."""
     with torch.no_grad():
@@ -107,10 +128,10 @@ def says(model: nn.Module, text: str, *words: str) -> list[float]:
 
 text = "the dog carried the cat because it was {} . so the"
 rows = {
-    quality: says(model, text.format(quality), "dog", "cat")
+    f"… it was {quality} . so the": says(model, text.format(quality), "dog", "cat")
     for quality in ("weak", "tired")
 }
-display.show(rows, columns=["dog", "cat"], corner="it was …")
+display.show(rows, columns=["dog", "cat"], corner="the dog carried the cat")
 
 # %% [markdown]
 # You would say that the tired one is carried. The storyteller says the opposite, and is sure. No wonder:
@@ -119,10 +140,12 @@ display.show(rows, columns=["dog", "cat"], corner="it was …")
 # %% [markdown] name="blank-it"
 # ## First witness: *it*
 #
-# The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt. **Blank**
-# it: as its vector enters the first layer, put the average vector of all words in its place. A hook does
-# that, a function that PyTorch calls before a module runs. What is left of 192 right answers: half, since
-# now the model must guess, or fewer?
+# The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt.
+#
+# **To blank a word** is to put the average vector of all words in its place, where it enters the first layer.
+#
+# A hook does that, a function that PyTorch calls before a module runs. Blank *it* in each question and in its
+# twin. Then exchange the quality: how many of the 192 answers still flip, half, or fewer?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -132,7 +155,7 @@ display.show(rows, columns=["dog", "cat"], corner="it was …")
 # </details>
 
 
-# %% tags=["fold-input"]
+# %%
 @contextmanager
 def put(model: nn.Module, layer: int, place: int, rows: Tensor) -> Iterator[None]:
     """Let other rows enter a layer at one place."""
@@ -161,35 +184,35 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
     return noted[0]  # (b, n, e)
 
 
-# %% tags=["fold-input"]
-def blanked(
-    model: nn.Module, place: int, asked=ASKED, *, here: bool = False
-) -> list[float]:
-    """Say what a model names with a word blanked, by the mean word (here)."""
-    if here:
-        rows = entering(model, ten.as_ids([text.split() for text, *_ in asked]), 0)[
-            :, place
-        ]
-    else:
-        rows = entering(model, ten.TESTED, 0)[ten.TESTED != 0]
-    with put(model, 0, place, rows.mean(0)):
+def blank(model: nn.Module, place: int):
+    """Blank a word by the mean of all words of the held-out stories."""
+    return put(model, 0, place, entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0))
+
+
+def blanked(model: nn.Module, place: int, asked=ASKED) -> list[float]:
+    """Say what a model names with a word blanked."""
+    with blank(model, place):
         return named(model, asked)
 
 
 # %%
-ANSWERS = ["the one meant", "the other", "a third word", "who acts"]
-PLACES = {"“it”": -6, "“so”": -2, "the quality": -4}
-rows = {word: blanked(model, place) for word, place in PLACES.items()}
-rows["by the mean quality"] = blanked(model, -4, here=True)
-display.show(rows, columns=ANSWERS, corner="blanked")
+PLACES = {"“it”": -6, "“so”": -2, "quality": -4}
+row = []
+for place in PLACES.values():
+    with blank(model, place):
+        row.append(still_flips(model))
+display.flips({"": {"blanked: still flip": row}}, [*PLACES], name="blanked-words")
+
+# %% tags=["proof"]
+assert blanked(model, -6)[0] == blanked(model, -2)[0] == 1
+assert blanked(model, -4)[0] == 0.5
+print("✓ Without “it” every answer stays right; without the quality, half of them.")
 
 # %% [markdown]
-# *It* has an alibi. You can blank this word, and every answer stays right. Without the quality, half of them
-# are. Which half depends on what you put there: with the mean of all words, the model always names the one
-# who acts; with the mean of the qualities, nearly always the other. That it cannot choose is a fact about
-# the model. What it says instead is a fact about the filler.
+# *It* has an alibi. You can blank this word, and every answer stays right. The quality is what counts: blanked,
+# it leaves question and twin the same text.
 #
-# So the answer needs the quality, and is worked out somewhere after it. This is what [the causal
+# So the answer is worked out somewhere after the quality. This is what [the causal
 # mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
 # later row can.
 
@@ -197,44 +220,64 @@ display.show(rows, columns=ANSWERS, corner="blanked")
 # ## Where the answer is between the layers
 #
 # Between the two layers, every word has a row, and the answer must be on its way in one of them. In which?
-# **Patch** it (*activation patching*): take twins, two questions that differ in the quality alone, so that
-# different ones are meant. Run one, and put one row of the other in its place. If the answer becomes the twin's, it
-# **flips**, and that row carried it.
+#
+# **To patch a row** (*activation patching*) is to run the twin, and to put one of its rows in the same place of
+# the question's run.
+#
+# If the answer flips, that row carried it. Here the row of the last word is carried over:
+
+# %% tags=["fold-input"]
+question, twin = of_the_book[0], of_the_book[2]
+ids = ten.as_ids([each[0].split() for each in (twin, question)])
+entered = [entering(model, ids, layer) for layer in (0, 1)]
+differ = torch.stack([(x[0] != x[1]).any(-1)[-6:] for x in entered])
+plain = answers(model, [twin, question])
+with put(model, 1, -1, entered[1][:1, -1]):
+    (patched_answer,) = answers(model, [question])
+assert (*plain, patched_answer) == ("milk", "cat", "milk")
+parts = tuple(each[0].split()[-6:] for each in (twin, question))
+caption = "Grey: the same in both runs. Under the causal mask, no row sees a later word."
+display.two_runs(
+    parts, (*plain, patched_answer), differ, name="activation-patching", caption=caption
+)
+
+# %% [markdown]
+# Do this with each row of all 192 questions, before either layer. How many answers flip?
 
 
 # %%
-def twins(asked: list) -> Tensor:
-    """Give the twin of each. Questions stand in fours: two qualities for each one meant."""
-    return torch.arange(len(asked)).view(-1, 2, 2).flip(1).flatten()  # (b,)
-
-
 def flipped(model: nn.Module, layer: int, place: int, asked=ASKED) -> float:
     """Give the share of answers that flip when a row comes from the twin."""
     ids = ten.as_ids([text.split() for text, *_ in asked])      # (b, n)
     rows = entering(model, ids[twins(asked)], layer)[:, place]  # (b, e)
+    before = answers(model, asked)
     with put(model, layer, place, rows):
-        return named(model, asked)[1]
+        return flip(before, answers(model, asked))
 
 
-AFTER = {"the quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
+# %% tags=["fold-input"]
+AFTER = {"“it”": -6, "“was”": -5, "quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
 rows = {
-    word: [flipped(model, layer, place) for layer in (0, 1)]
-    for word, place in AFTER.items()
+    f"before layer {layer + 1}": [flipped(model, layer, i) for i in AFTER.values()]
+    for layer in (1, 0)
 }
-display.show(rows, columns=["before layer 1", "before layer 2"], corner="flips, patched")
+display.flips(
+    {"": rows}, [*AFTER], name="patched-rows", caption="Patched: share that flips."
+)
 
 # %% [markdown]
-# Before layer 1 it is the quality, of course: twins differ nowhere else. Before layer 2 the quality does
-# not matter any more. It is all in the row of the last *the*, the one that is about to name somebody. So
-# the first layer has carried the news from the quality to *the*, and the second looks for the name.
+# Before layer 1 it is the quality, of course: twins differ nowhere else. Before layer 2 four rows differ, and
+# only one of them counts: that of the last *the*, the one that is about to name somebody. So the first layer has
+# carried the news from the quality to *the*, and the second looks for the name.
 
 # %% [markdown] name="the-head-that-points"
 # ## The head that points
 #
-# Then one of the two heads of layer 2 must look from *the* at the one who was meant. Does it?
+# Then one of the two heads of layer 2, called 2.1<!-- setting --> and 2.2<!-- setting --> here, must look from
+# *the* at the one who was meant. Does it?
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
 def looks(model: nn.Module, asked=ASKED) -> Tensor:
     """Give the weights of the last word of each question, (layers * h, b, n)."""
@@ -245,53 +288,39 @@ def looks(model: nn.Module, asked=ASKED) -> Tensor:
 
 # %%
 HEADS = ["1.1", "1.2", "2.1", "2.2"]  # layer.head
-seen = looks(model, of_the_book)  # (4, 4, n)
+seen = looks(model, of_the_book)[2:, [0, 2]]  # (2, 2, n)
 words = of_the_book[0][0].replace("thirsty", "…").split()
-rows = [f"{name}, {end}" for name in ("2.1", "2.2") for end in ("thirsty", "sweet")]
-display.show(
-    seen[2:, [0, 2]].flatten(0, 1), rows, words, heat=True, corner="“the” looks at"
-)
+rows = [f"head {name}, {end}" for name in HEADS[2:] for end in ("thirsty", "sweet")]
+display.show(seen.flatten(0, 1), rows, words, heat=True, corner="“the” looks at")
 
-# %% [markdown]
-# There is the picture of chapter 1, and this time nobody drew it. With *thirsty*, head 2.2 gives *cat*
-# nearly everything; with *sweet*, *milk*. All 192 questions say the same:
-
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 WHO, OTHER = 2, -8  # their places
-
-
-def on_the_meant(model: nn.Module, asked=ASKED) -> dict[str, list[float]]:
-    """Average what the last word gives to the one meant, to the other, to the quality."""
-    acts = torch.tensor([acts for *_, acts in asked])  # (b,)
-    rows = {}
-    for name, weights in zip(HEADS, looks(model, asked)):
-        who, other = weights[:, WHO], weights[:, OTHER]  # (b,), (b,)
-        meant, rest = who.where(acts, other), other.where(acts, who)
-        rows[name] = [x.mean().item() for x in (meant, rest, weights[:, -4])]
-    return rows
-
-
-# %%
-columns = ["the one meant", "the other", "the quality"]
-display.show(on_the_meant(model), columns=columns, corner="head")
+acts = torch.tensor([acts for *_, acts in ASKED])
+first, *_, pointing = looks(model)
+assert pointing.argmax(-1).equal(torch.where(acts, WHO, pointing.size(1) + OTHER))
+assert (first[:, -4] > 0.5).float().mean() > 0.9
+assert first[:, [WHO, OTHER]].amax(-1).mean() < 0.2
+print("✓ In all 192 questions, the second head of layer 2 looks most at the one meant.")
 
 # %% [markdown] name="take-it-away"
-# Case closed? It looks like the whole explanation: head 2.2 finds the one who was meant, and hands the
-# name over. So take this head away.
+# There is the picture of [chapter 1](01_one_head.ipynb), and this time nobody drew it. With *thirsty*, head
+# 2.2<!-- setting --> gives *cat* nearly everything; with *sweet*, *milk*. Case closed? It looks like the whole
+# explanation: this head finds the one who was meant, and hands the name over. So take it away.
 #
 # ## Take it away
 #
-# To **silence** a head (the field says *ablate*), replace its slice of the merged heads before `out_proj`, so that nothing that it
-# found reaches $W_O$. Replace it by what? Zero is the usual value, but the later layers may never have met
-# a zero there, and then a model fails because it is given something strange. So put the head's own
-# **mean** in its place, over all words of the held-out stories (*mean ablation*). Now an answer can go wrong in two ways: it
-# names the other one of the two, or a third word. Which will it be, without head 2.2?
+# **To silence a head** (the field says *ablate*) is to put its own mean, over all words of the held-out stories,
+# in its slice of the merged heads, before `out_proj`.
+#
+# Not zero: the later layers may never have met a zero there, and then a model fails because it is given something
+# strange. Now an answer can go wrong in two ways: it names the other one of the two, or a third word. Which will
+# it be, without head 2.2<!-- setting -->?
 #
 # <details><summary>What do you expect?</summary>
 #
 # The other one, if this head finds out who was meant. Measured: hardly ever. Three answers in four stay
 # right, and nearly all the rest are a third word. The head without which the model names the wrong one is
-# head 1.1, which gives the one meant next to none of its weight.
+# head 1.1<!-- setting -->, which looks at the quality, and hardly at the two.
 #
 # </details>
 
@@ -341,7 +370,7 @@ def means_of(model: nn.Module) -> Tensor:
     return torch.stack([mean_outputs(model, part, real, ten.TESTED) for part in parts])
 
 
-# %%
+# %% tags=["fold-input"]
 def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     """Silence heads by their names, each by its mean or another value."""
     values, chosen = means_of(model) if values is None else values, []
@@ -350,29 +379,36 @@ def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     return silenced(*chosen)
 
 
-rows = {"none": named(model)}
-for name in HEADS:
-    with without(model, name):
-        rows[name] = named(model)
-display.show(rows, columns=ANSWERS, corner="silenced")
+def without_each(model: nn.Module, asked: list) -> dict[str, list[float]]:
+    """Say what is named with each head silenced: the one meant, the other, a third word."""
+    rows = {"none": named(model, asked)[:3]}
+    for name in HEADS:
+        with without(model, name):
+            rows[f"head {name}"] = named(model, asked)[:3]
+    return rows
+
+
+# %%
+about_a_thing = without_each(model, ASKED)
+display.kinds_of_answers(
+    {"answers, with a head silenced": about_a_thing}, name="silenced-heads"
+)
 
 # %% tags=["proof"]
-weights = on_the_meant(model)
-assert weights["2.2"][0] > 0.9 > 0.2 > weights["1.1"][0]
-assert weights["1.1"][2] > 0.6
-assert rows["none"][0] == 1
-assert rows["2.2"][0] > 0.65
-assert rows["2.2"][2] > 0.12 > 0.05 > rows["2.2"][1]
-assert rows["1.1"][3] > 0.95
-print("✓ Without the head that points, third words come; without another, who acts.")
+assert about_a_thing["none"][0] == 1
+assert about_a_thing["head 2.2"][0] > 0.65
+assert about_a_thing["head 2.2"][2] > 0.12 > 0.05 > about_a_thing["head 2.2"][1]
+with without(model, "1.1"):
+    assert named(model)[3] > 0.95
+print("✓ Without the first head of layer 1, the model always names the one who acts.")
 
 # %% [markdown]
 # Two heads, two jobs, it seems. Without head 2.2 the choice stands and the name is lost: hardly an answer
 # is the other one, and a third word comes in 0.22 of the questions. So the head with the bright line only
 # **names**: a *name mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary
 # and John went to the store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
-# 2022](../docs/references.md#wang-2022)]. Without head 1.1 a third word never comes, but every answer is the one who acts. So this head,
-# which looks at the quality and gives the one meant 0.04 of its weight, **decides**. One failure of the
+# 2022](../docs/references.md#wang-2022)]. Without head 1.1 a third word never comes, but every answer is the one who
+# acts, whatever the quality. So this head, which looks at the quality, **decides**. One failure of the
 # choice alone, one of the name alone: neurologists call this a **double dissociation**.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. It says where a head looks.
@@ -386,76 +422,64 @@ print("✓ Without the head that points, third words come; without another, who 
 #
 # Look at the third words that come without head 2.2. What kind of words are they?
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
 with without(model, "2.2"):
     found = zip(answers(model), ASKED)
 third = [
     {word, meant} for word, (_, meant, other, _) in found if word not in (meant, other)
 ]
-same = sum(any(both <= kind for kind in KINDS) for both in third)
-display.show([[len(third), same]], ["without 2.2"], ["third words", "of the right kind"])
+assert third
+assert all(any(pair <= kind for kind in KINDS) for pair in third)
+print(
+    "✓ All third words are of the right kind: an animal for an animal, a drink for a drink."
+)
 
 # %% [markdown]
-# All of them are of the right kind: an animal where an animal was meant, a drink where it was a drink. The kind
-# survives without head 2.2, by another path. And in all of my questions one of the two is an animal and the
-# other is not. Whoever knows the kind cannot name the other one! So *hardly ever the other* may mean no more
+# The kind survives without head 2.2, by another path. And in all of my questions one of the two is an animal and
+# the other is not. Whoever knows the kind cannot name the other one! So *hardly ever the other* may mean no more
 # than *hardly ever the wrong kind*. In court these are **leading questions**: half of the answer stands in
 # them.
 #
 # This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
-# says nothing. If head 2.2 only named, a third animal would come without it, one that was not in question.
+# says nothing. Ask these, too: questions about *two animals*, where the first were about an animal and *a thing*. If
+# head 2.2 only named, a third animal would come with it silenced, one that was not in question.
 
 # %%
 FAIR = questions("chased", "feared", "carried")
 sets = {"a thing": ASKED, "two animals": FAIR}
-rows = {"none": named(model, FAIR)}
-for name in HEADS:
-    with without(model, name):
-        rows[name] = named(model, FAIR)
-display.show(rows, columns=ANSWERS, corner="silenced")
+bars = {name: without_each(model, asked) for name, asked in sets.items()}
+display.kinds_of_answers(bars, name="leading-and-fair")
 
 # %% [markdown]
 # It is the other one, in 0.34 of the questions. The head that "only names" has taken the choice with it. My
-# questions had let one job look like two. Without head 1.1, as before, every answer is the one who acts.
+# questions had let one job look like two.
 #
 # So what passes between the two? Silence head 1.1 once more. Do not look at the answers this time, but at
-# how much head 2.2 now gives to the one who acts:
-
-# %% tags=["fold-input"]
-rows = {}
-for name, asked in sets.items():
-    acts = torch.tensor([acts for *_, acts in asked])
-    before = looks(model, asked)[3, :, WHO]
-    with without(model, "1.1"):
-        after = looks(model, asked)[3, :, WHO]
-    for meant, which in {"who acts": acts, "the other": ~acts}.items():
-        rows[f"{name}; meant is {meant}"] = [x[which].mean() for x in (before, after)]
-columns = ["with 1.1", "without 1.1"]
-display.show(rows, columns=columns, corner="2.2 to who acts", heat=columns)
+# whether head 2.2 still looks elsewhere when the quality is exchanged:
 
 # %% tags=["proof"]
+for asked in sets.values():
+    before = looks(model, asked)[3].argmax(-1)  # (b,)
+    assert (before != before[twins(asked)]).float().mean() > 0.97
+    with without(model, "1.1"):
+        after = looks(model, asked)[3].argmax(-1)  # (b,)
+        assert min(named(model, asked)[3] for asked in sets.values()) > 0.95
+    assert (after != after[twins(asked)]).float().mean() < 0.1
 with without(model, "2.2"):
-    fair, leading = named(model, FAIR), named(model)
-assert third
-assert same > 0.95 * len(third)
+    fair = named(model, FAIR)
 assert fair[1] > 0.2 > 0.12 > fair[2]
-assert leading[2] > 0.12 > 0.05 > leading[1]
-with without(model, "1.1"):
-    assert min(named(model, asked)[3] for asked in sets.values()) > 0.95
-for one, two in (list(rows.values())[i : i + 2] for i in (0, 2)):
-    assert one[0] > 0.9 > 0.1 > two[0]
-    assert abs(one[1] - two[1]) < 0.05 < 0.5 < one[1]
-print("✓ Without the first, where the second looks no longer depends on who is meant.")
+print("✓ Without the first, the second points at the same word, whatever the quality.")
 
 # %% [markdown] name="patch-a-head"
 # It still points, but the quality has lost its say in where. So these look like two steps of one job.
 #
-# Silencing shows only what is missed. To see what is *enough*, patch a head: let it hand on what it hands on
-# in the twin, and leave all others alone. Which head flips the answer by itself?
+# Silencing shows what is **needed**: exchange the quality with a head silenced, and see what *still* flips. To see
+# what is **enough**, patch a head: it alone hands on what it hands on in the twin. Which head flips the answer by
+# itself?
 
 
-# %%
+# %% tags=["fold-input"]
 def said(model: nn.Module, asked: list) -> Tensor:
     """Note what each head hands on at each place of each question, (layers, h, b, n, d)."""
     ids = ten.as_ids([text.split() for text, *_ in asked])
@@ -463,27 +487,42 @@ def said(model: nn.Module, asked: list) -> Tensor:
     return torch.stack([handed_on(model, part, ids) for part in parts]).movedim(3, 1)
 
 
-rows = {}
-for heads in (*([name] for name in HEADS), ["2.1", "2.2"]):
-    row = rows[" and ".join(heads)] = []
-    for asked in sets.values():
-        with without(model, *heads, values=said(model, asked)[:, :, twins(asked)]):
-            row.append(named(model, asked)[1])
-display.show(rows, columns=[*sets], corner="flips, patched")
+GROUPS = {name: [name] for name in HEADS} | {"layer 1": HEADS[:2], "layer 2": HEADS[2:]}
+
+
+def needed_and_enough(model: nn.Module, sets: dict) -> dict[str, dict]:
+    """Silence and patch each head, and both of a layer; give the shares that flip."""
+    shares = {"silenced: still flips": {}, "patched alone: flips": {}}
+    for name, asked in sets.items():
+        needed, enough = (each.setdefault(name, []) for each in shares.values())
+        plain, theirs = answers(model, asked), said(model, asked)[:, :, twins(asked)]
+        for heads in GROUPS.values():
+            with without(model, *heads):
+                needed.append(still_flips(model, asked))
+            with without(model, *heads, values=theirs):
+                enough.append(flip(plain, answers(model, asked)))
+    return shares
+
+
+# %%
+of_first = needed_and_enough(model, sets)
+display.flips(of_first, [*GROUPS], name="first-model-s-heads")
 
 # %% tags=["proof"]
-assert min(rows["1.1"]) > 0.97
-assert max(rows["1.2"]) < 0.03
-assert max(rows["2.1"]) < 0.2
-assert 0.3 < rows["2.2"][0] < 0.6 < 0.7 < rows["2.1 and 2.2"][0] < 0.85
-assert rows["2.2"][1] > 0.95
-print("✓ One head alone flips every answer, and none of the others does so in both sets.")
+needed, enough = of_first.values()
+for name in sets:
+    assert needed[name][0] < 0.02 < 0.98 < enough[name][0]  # the first head of layer 1
+    assert max(enough[name][1:3]) < 0.2
+assert enough["two animals"][3] > 0.95 > 0.8 > enough["a thing"][3] > 0.5
+assert enough["a thing"][5] > 0.9
+print("✓ One head alone flips every answer, and without it, no answer flips.")
 
 # %% [markdown]
-# Head 1.1 alone flips every answer: it carries the whole choice. Head 2.2 alone flips nearly all about two
-# animals, and half about a thing. There 2.1 has a share, which silencing it did not show, and some of the
-# choice gets past both. So there are not two jobs but one, in two steps. (In GPT-2, too, silencing name movers costs
-# little, since others take over, *backup heads*. So what silencing does not show may still be there.)
+# Head 1.1 alone flips every answer, and without it none flips: it carries the whole choice. Head 2.2 alone flips
+# nearly all about two animals, and 0.68 of those about a thing (some to a third word). There 2.1 has a share, which
+# silencing it did not show: together the two flip 0.94. So there are not two jobs but one, in two steps. (In GPT-2,
+# too, silencing name movers costs little, since others take over, *backup heads*. So what silencing does not show
+# may still be there.)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
@@ -494,62 +533,38 @@ print("✓ One head alone flips every answer, and none of the others does so in 
 # %% tags=["fold-input"]
 second = ten.shipped(4)
 both = {"first": model, "second": second}
-pairs = [(f"{name}, {what}", both[name], sets[what]) for name in both for what in sets]
-places = {"the quality": -4, "“so”": -2, "“the”": -1}
-rows = {
-    name: [flipped(each, 1, place, asked) for place in places.values()]
-    for name, each, asked in pairs
+patches = {
+    f"{name} model, before layer 2": {
+        what: [flipped(each, 1, place, asked) for place in [*AFTER.values()][2:]]
+        for what, asked in sets.items()
+    }
+    for name, each in both.items()
 }
-display.show(rows, columns=[*places], corner="flips, patched before layer 2")
+display.flips(
+    patches, [*AFTER][2:], name="both-models-rows", caption="Patched: share that flips."
+)
 
 # %% [markdown]
-# *It* can be blanked in both, and the quality cannot. The rest is different. In the first model the row of *the*
-# carries the answer, whatever is asked, and in the second it hardly ever does. About a thing, the answer still
-# sits in the row of the quality; about two animals, that row carries some answers and the row of *so* others.
-#
-# So who decides in the second? Exchange nothing but the quality: give a question and its twin, each with one head at
-# its mean. How many answers still flip?
-
+# In the first model the row of *the* carries the answer, whatever is asked, and in the second it hardly ever does.
+# About a thing, the answer still sits in the row of the quality; about two animals, that row carries some answers
+# and the row of *so* others. So who decides in the second?
 
 # %%
-def still_flips(model: nn.Module, asked: list) -> float:
-    """Give the share of answers that change with the quality."""
-    found = answers(model, asked)
-    changed = [word != found[twin] for word, twin in zip(found, twins(asked).tolist())]
-    return sum(changed) / len(changed)
-
-
-rows = {name: [] for name, *_ in pairs}
-for head, (name, each, asked) in itertools.product(HEADS, pairs):
-    with without(each, head):
-        rows[name].append(still_flips(each, asked))
-display.show(rows, columns=HEADS, corner="still flips, without")
-
-# %% [markdown]
-# With one head at its mean, none flips, in both sets: 1.1 in the first model, and 2.1 in the second, a layer
-# later. Two models, two sets of questions, one finding: *there is one head without which nothing is decided*. (With the
-# mean at its place instead, 0.21 of the first model's answers about a thing still flip, and 0.38 of the second's.) But
-# silencing shows only what is missed. Patch the second model's heads, too:
-
-# %% tags=["fold-input"]
-rows = {}
-for heads in (["2.1"], ["1.1", "1.2"]):
-    row = rows[" and ".join(heads)] = []
-    for asked in sets.values():
-        with without(second, *heads, values=said(second, asked)[:, :, twins(asked)]):
-            row.append(named(second, asked)[1])
-display.show(rows, columns=[*sets], corner="flips, patched")
+of_second = needed_and_enough(second, sets)
+display.flips(of_second, [*GROUPS], name="second-model-s-heads")
 
 # %% tags=["proof"]
-assert rows["2.1"][0] > 0.6
-assert rows["2.1"][1] > 0.95
-assert rows["1.1 and 1.2"][0] < 0.1
-assert 0.55 < rows["1.1 and 1.2"][1] < 0.9
-print("✓ One head of layer 2 flips most answers, and layer 1 most of those about animals.")
+needed, enough = of_second.values()
+for name in sets:
+    assert needed[name][2] < 0.02 < 0.98 < enough[name][2]  # the first head of layer 2
+assert enough["a thing"][4] < 0.15 < 0.55 < enough["two animals"][4] < 0.9
+print("✓ In the second model it is a head of layer 2, and layer 1 has a share.")
 
 # %% [markdown]
-# Between two animals, the heads of layer 1 flip most answers by themselves. Much of the choice is made there, and 2.1
-# reads it. There it is the head that everything passes through; it is not the only one that decides.
+# Once more there is one head without which no answer flips, and which is enough: 2.1, a layer later than in the
+# first. Two models, two sets of questions, one finding: *one head decides*? Look at the column *layer 1*. Between
+# two animals, its heads flip 0.72 of the answers by themselves. Much of the choice is made there, and 2.1
+# reads it. It is the head that everything passes through; it is not the only one that decides.
 #
 # And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
 # Ask both, with each verb and of all pairs of animals: how often is the one who acts the likelier word?
@@ -557,7 +572,7 @@ print("✓ One head of layer 2 flips most answers, and layer 1 most of those abo
 # %% tags=["fold-input"]
 rows = {}
 for verb in ("chased", "feared", "carried"):
-    row = rows[f"{verb}, tired"] = []
+    row = rows[f"… {verb} … it was tired"] = []
     for each in both.values():
         acts = []
         for who, other in itertools.permutations(ten.ANIMALS, 2):
@@ -565,12 +580,12 @@ for verb in ("chased", "feared", "carried"):
             first, rest = says(each, text, who, other)
             acts.append(first > rest)
         row.append(sum(acts) / len(acts))
-display.show(rows, columns=[*both], corner="who acts")
+display.show(rows, columns=["first model", "second model"], corner="says: who acts")
 
 # %% tags=["proof"]
 assert all(one > 0.9 for one, _ in rows.values())
-assert rows["chased, tired"][1] > 0.8 > 0.2 > rows["feared, tired"][1]
-assert rows["carried, tired"][1] < 0.2
+chased, feared, carried = (other for _, other in rows.values())
+assert chased > 0.8 > 0.2 > max(feared, carried)
 for asked in sets.values():
     assert min(blanked(each, -6, asked)[0] for each in both.values()) > 0.97
     assert max(blanked(each, -4, asked)[0] for each in both.values()) < 0.55
@@ -589,9 +604,8 @@ print("✓ Without one head of each, nothing flips; what tired means depends on 
 # have warned you. Two models that agree on every test may not agree outside.
 #
 # So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
-# *one head is missed by every answer* a sentence about more? `make seeds` has trained five more models, the third to
-# the seventh here. For each, this is the head that is missed most in both sets, and how many answers still flip
-# without it:
+# *there is a head without which no answer flips* a sentence about more? `make seeds` has trained five more models, the
+# third to the seventh here. For each, silence the head that is needed most. How many answers still flip?
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
@@ -599,24 +613,30 @@ rows, names = {}, ["third", "fourth", "fifth", "sixth", "seventh"]
 for name_of, run in zip(names, json.loads(file.read_text())["questions"]):
     left = {head: [run[name]["turns"][head] for name in sets] for head in HEADS}
     head = min(left, key=lambda name: max(left[name]))
-    rows[name_of] = [head, *left[head]]
+    rows[f"{name_of}, {head}"] = left[head]
     for name in sets:
         assert run[name]["it blanked"] > 0.9
         assert 0.4 < run[name]["quality blanked"] < 0.6
-display.show(rows, columns=["without", *sets], corner="model")
+display.flips(
+    {"": rows},
+    [*sets],
+    name="five-more-models",
+    caption="Silenced: share that still flips.",
+)
 
 # %% [markdown]
 # It is not. In the third and the seventh, as in the two models above, there is such a head, or nearly. In the other
-# three, 0.20 to 0.62 of the answers still flip without the head that is missed most. There the choice has no single
-# seat: other models took this story, too. (All of this with one filler, the mean over all words.)
+# three, 0.20 to 0.62 of the answers still flip, whichever head you silence. There the choice has no single
+# seat: other models took this story, too. (All of this with one filler, the mean over all words; [another
+# one](#cell-id=deeper-another-value) leaves more.)
 #
 # What is left, in all seven? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
 # about half do. What the world says of its words came out alike in every model. Which head does the work did
 # not. That is less than I hoped to tell you, and it has held.
 
-# %% [markdown]
-# <!-- deeper: another value in the head's place -->
-# ### Going deeper: another value in the head's place
+# %% [markdown] name="deeper-another-value"
+# <!-- deeper: another value in the place of a head, or of a word -->
+# ### Going deeper: another value in the place of a head, or of a word
 #
 # A silenced head still says something, so choose what, and report it. How many answers flip if the head on which
 # the choice hangs says zero, its mean over all words as above, or its mean at the same place of the same questions,
@@ -637,6 +657,24 @@ display.show(rows, columns=[*sets], corner="still flips")
 # %% [markdown]
 # Between two animals hardly any choice is left, whatever you put in. If a thing is in question, some of it survives
 # the mean at the head's place: 0.21 of the answers flip in the first model, 0.38 in the second.
+#
+# The same holds for a word. Blank the quality by the mean of all words, or by the mean of the qualities that stand
+# in its place. Whom does the first model name?
+
+# %% tags=["fold-input"]
+ids = ten.as_ids([text.split() for text, *_ in ASKED])
+rows = {"the mean of all words": blanked(model, -4)}
+with put(model, 0, -4, entering(model, ids, 0)[:, -4].mean(0)):
+    rows["the mean of the qualities"] = named(model)
+display.show(
+    rows,
+    columns=["the one meant", "the other", "a third word", "who acts"],
+    corner="blanked by",
+)
+
+# %% [markdown]
+# With the mean of all words, always the one who acts; with the mean of the qualities, nearly always the other. That
+# the model cannot choose is a fact about the model. What it says instead is a fact about the filler.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -715,7 +753,8 @@ crossed.load_state_dict(model.state_dict())
 rows = {"as trained": named(model), "wrong merge": named(crossed)}
 with without(model, "1.1"):
     rows["without 1.1"] = named(model)
-display.show(rows, columns=ANSWERS, corner="192 questions")
+columns = ["the one meant", "the other", "a third word", "who acts"]
+display.show(rows, columns=columns, corner="192 questions")
 
 # %% tags=["fold-input"]
 found = []
@@ -800,12 +839,11 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > **In short.** Four questions, from weak to strong, and what each answer is worth:
 # >
 # > - **Where does it look?** The weights, `(b, h, n, m)`. A number, not a reason.
-# > - **Is this word needed?** *Blank* it: the average row in its place. It says whether the answer uses
-# >   the word.
-# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from another run. It says which row carries the
-# >   answer between two layers.
-# > - **Is this head needed?** *Silence* it by its mean, before `out_proj`, and see how the answers go wrong. **Is it
-# >   enough?** Patch what it hands on.
+# > - **Is this word needed?** *Blank* it: the average row in its place.
+# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run. If the answer flips, this row carries
+# >   it between two layers.
+# > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`, exchange the quality, and
+# >   see what still flips. *Patch* what it hands on, and see what flips.
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)

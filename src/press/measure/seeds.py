@@ -162,7 +162,7 @@ def question(_: str, seed: int) -> dict[str, Any]:
         turns = {}
         for head in heads.HEADS:
             with heads.without(model, head):
-                turns[head] = round(heads.turns(model, asked), 4)
+                turns[head] = round(heads.still_flips(model, asked), 4)
         found[name] = {
             "right": round(heads.named(model, asked)[0], 4),
             "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
