@@ -3,7 +3,7 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *22 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
+# *23 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
 # two devices, and say what limits a kernel.*
 #
 # You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
@@ -15,9 +15,9 @@
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
 # kernel gives the same output with a slip of three lines, two sums and the unit in which they are
 # written [[Dao et al.](../docs/references.md#dao-2022)]. You met it in [Speed](15_speed.ipynb). Here you
-# build it, in plain PyTorch: scores, mask, softmax and mix become one loop. Two slips can be
-# merged, and **split-KV** and **ring attention** rest on that. A **roofline** at the end says when all this
-# is faster, for whole texts and for one new token.
+# build it, in plain PyTorch: scores, mask, softmax and mix become one loop. A **roofline**
+# says when that is faster, for whole texts and for one new token. At the end two slips are merged, and that is all
+# that **split-KV** and **ring attention** need.
 
 # %% tags=["hide-input"]
 import math
@@ -29,6 +29,67 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention.counting import attention_traffic, score_flops, short
 from annotated_book import chapters, display, measured
+
+# %% [markdown] name="three-memories"
+# ## Three memories
+#
+# Why would anyone avoid a matrix? Not for its arithmetic, but for its way to memory. Three memories
+# of a GPU matter here, and the larger one is, the slower it is.
+
+# %% tags=["fold-input"]
+MEMORIES = {  # name, size, TB a second; an A100 with 80 GB
+    "HBM, the large memory": ("80 GB", 2.0),
+    "L2, a cache for all": ("40 MB", 5120 * 1.41e9 / 1e12),  # bytes a clock, clock
+    "SRAM of 108 processors": ("192 kB each", 19.0),
+}
+drawing, (ax,) = display.panels(345, 300)
+for y, (name, (size, speed)) in enumerate(MEMORIES.items()):
+    wide, color = (10, 7.6, 5.6)[y], display.COLOURS["hbm"[y]]
+    left = 5 - wide / 2
+    ax.barh(3 * y, wide, 1.7, left, color=color, alpha=0.18, lw=0)
+    ax.barh(3 * y, wide, 1.7, left, fill=False, edgecolor=color, lw=1.2)
+    ax.text(5, 3 * y - 0.32, name, ha="center", va="center", fontsize=12)
+    ax.text(5, 3 * y + 0.4, size, ha="center", va="center", fontsize=12)
+    ax.bar(5, 1.1, speed / 10, 3 * y + 0.95, color=color, alpha=0.8, lw=0)
+    ax.text(6.2, 3 * y + 1.52, f"{speed:.0f} TB/s", va="center", fontsize=12)
+ax.text(5, 9, "arithmetic: 312 TFLOPs/s", ha="center", va="center", fontsize=12)
+ax.set(xlim=(-0.1, 10.1), ylim=(9.6, -1))
+ax.axis("off")
+told = [
+    f"{name}: {size}, {speed:.0f} TB a second" for name, (size, speed) in MEMORIES.items()
+]
+caption = "An A100 with 80 GB. The strips are as wide as the memory is fast."
+display.finish(drawing, name="three-memories", alt="; ".join(told), caption=caption)
+
+# %% [markdown]
+# The numbers are from [[Dao 2023](../docs/references.md#dao-2023)], where the 19 are an estimate for all processors
+# together; those of L2 are from [[NVIDIA](../docs/references.md#nvidia-2020)], as 5,120 bytes a clock at the highest
+# clock. The 312 count the multiplications and additions of dense matrices in half precision. Other GPUs have other
+# numbers and the same three steps.
+#
+# Step by step, attention is three programs: scores, softmax, mix. Each reads what it needs from the large memory,
+# and writes what it makes back. So scores are written and read, then weights are written and read. In tiles, neither
+# leaves the small memory. One head of width d moves so many numbers:
+#
+# $$\underbrace{2\,(n + m)\,d}_{\text{queries, keys, values, output}} + \underbrace{4\,n\,m}_{\text{scores, weights}}$$
+#
+# $$\text{in tiles, at best: } \quad 2\,(n + m)\,d + n$$
+#
+# (The last n is one number a query for the way back.) Guess the ratio for 8,192 tokens and a width of 64.
+
+# %%
+steps, best = (2 * attention_traffic(8192, 8192, 64, 1, tile=x) for x in (None, 8192))
+times = steps / best
+print(f"step by step {short(steps, 'B')}, in tiles {short(best, 'B')}: × {times:.0f}")
+row = 4 * 8192  # the scores of one query, in float32
+print(f"scores of one query: {short(row, 'B')}, of 128 queries: {short(128 * row, 'B')}")
+
+# %% [markdown]
+# More than a hundred times as many bytes, and nearly all of them are numbers that nobody asked for.
+#
+# Then why not keep the scores of whole rows in the small memory? The second line says so. The rows of 128 queries take
+# 4.19 MB in float32, and there are 192 kB. Only a piece of a row fits, and a softmax wants the whole row, for its
+# largest score and its sum. That is the difficulty, and the slip of paper removes it.
 
 # %% [markdown]
 # ## Two sums
@@ -267,9 +328,7 @@ display.annotated(_Tiled.forward)
 # <!-- /deeper -->
 
 # %% [markdown]
-# Is it the same as PyTorch's function? There are seven queries and five keys, so in most of the
-# tilings below the last tile is not full. One mask hides keys at random, and every key from the
-# first query; another adds numbers to the scores. Outputs and gradients must be equal.
+# Is it the same as PyTorch's function, with tiles that are not full, and masks that hide a whole row or add numbers?
 
 # %% tags=["hide-input"]
 from annotated_attention.modern import tiled_attention
@@ -297,412 +356,11 @@ for ours, theirs in cases.values():
         torch.testing.assert_close(one.gradients(output, [q, k, v]), gradients)
 print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too.")
 
-# %% [markdown] name="two-halves-merged"
-# ## Two halves, merged: split-KV, ring attention
-#
-# Now let two processors share the keys of one query, half each. Each returns the output for its
-# half. What else has to come with it, so that the two outputs can be merged?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The total of each half, with its unit. The mean of a school is not the mean of the classes' means,
-# as long as the classes differ in size: each class counts as much as it has pupils.
-#
-# </details>
-#
-# Total and unit fit into one number, their **log-sum-exp**: $\log \sum_j e^{s_j} = c + \log \ell$. It
-# stays near the largest score, so it cannot overflow. The function `tiled_attention`
-# of the package returns it beside the output. A half's share of the whole is
-# its total divided by both totals. Written with logarithms, this is a *softmax* over the halves,
-# and it has two entries.
-
-# %%
-from annotated_attention.modern import merge_parts
-
-parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
-outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
-output, lse = merge_parts(outputs, lses)                     # (n, d), (n,)
-logs = torch.stack([*lses, lse])[:, it]                      # (3,)
-table = torch.stack([logs.exp(), logs, (logs - lse[it]).exp()], 1)
-display.show(table, ["the … milk", "because …", "merged"], ["total", "log", "share"])
-
-# %% tags=["proof"]
-torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
-torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
-print("✓ Merged, the parts give the output of all keys at once.")
-
 # %% [markdown]
-# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. A running sum
-# waits for the piece before; with `merge_parts` no piece waits for another. Two methods rest on that:
-#
-# - **Split-KV** (flash-decoding): a single new query meets a long [cache](21_cache.ipynb). Many
-#   processors take a part of the keys each, and the results are merged.
-# - **Ring attention** (context parallelism): a text is too long for one device. Each keeps its part
-#   of the queries, and the parts of keys and values go round from device to device, until each has
-#   met them all [[Liu et al. 2023](../docs/references.md#liu-2023)].
-#
-# On paper, the number of pieces and their order change nothing. In floats they change how sums are rounded, and
-# with it the last bits: a server that cuts the keys into more pieces when it has fewer texts may answer
-# the same text a little differently.
-
-# %% tags=["proof"]
-devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
-merged = []
-for place, (asking, _, _) in enumerate(devices):
-    ring = devices[place:] + devices[:place]  # its own part, then what comes round
-    parts = [tiled_attention(asking, *held[1:]) for held in ring]
-    merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
-torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
-print("✓ Ring attention: four devices, here one after another, give what one device gives.")
-
-# %% [markdown]
-# While a device computes with one part, the next is on its way, so with long parts the transfer costs no time.
-# But in each round all wait for the slowest. Is a causal mask good news here, since half of the work falls away?
-# The figure has a row for each device, with its queries, and a column for each round. The number is the part of the
-# keys that it holds: from round to round, each part goes one device down. The bar is the work, the visible scores.
-
-# %% tags=["fold-input"]
-place = torch.arange(64)
-early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
-orders = {
-    "in order": place.view(4, 16),
-    "striped": place.view(16, 4).T,
-    "zigzag": torch.cat([early, late.flip(0)], 1),
-}
-works, rows = {}, {}
-for name, held in orders.items():  # the tokens of each device
-    seen = held[:, None, :, None] >= held[:, None]      # (4, 4, 16, 16)
-    works[name] = work = seen.sum((2, 3)) / seen.sum()  # (4, 4), of a device with each part
-    rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
-    rows[name] = [*work.sum(1), 4 * sum(rounds)]
-
-# %% tags=["fold-input"]
-drawing, axes = display.panels(500, 280, columns=2)
-for ax, name in zip(axes, ("in order", "zigzag")):
-    for device, turn in torch.cartesian_prod(torch.arange(4), torch.arange(4)).tolist():
-        held = (device - turn) % 4
-        high = 0.9 * works[name][device, held] / works["in order"].max()
-        look = {"color": display.COLOURS["n"], "lw": 0}
-        ax.bar(turn + 0.14, -high, 0.56, device + 0.45, **look)
-        look = {"ha": "center", "fontsize": 12, "color": display.COLOURS["m"]}
-        ax.text(turn - 0.32, device + 0.45, held + 1, **look)
-    ax.set(xlim=(-0.5, 3.5), ylim=(3.5, -0.5), aspect="equal")
-    ax.set(xlabel="round", ylabel="device" if name == "in order" else "")
-    ax.set_xticks(range(4), range(1, 5))
-    ax.set_yticks(range(4), range(1, 5))
-    ax.tick_params(length=0)
-    ax.set_title(f"{name}\ntime {rows[name][-1]:.2f}", fontsize=12)
-alt = "Four devices in four rounds, and their work. In order, device 1 works in the first "
-alt += "round only, and device 4 in all; in zigzag, all work alike. "
-alt += "; ".join(ax.get_title().replace("\n", ": ") for ax in axes) + "."
-display.finish(drawing, name="ring", alt=alt)
-
-# %% tags=["fold-input"]
-display.show(rows, columns=[*range(1, 5), "time"], corner="share of device")
-
-# %% [markdown]
-# Not in order. The first device has finished after one round, the last has 0.43 of the work, and everything takes
-# 1.74 times as long as work that is spread evenly. So tokens are dealt out like cards (**striped** [[Brandon et al.
-# 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a late piece (**zigzag**), as in the
-# training of Llama 3, where no ring turns: each device first gathers the keys and values of all [[Llama Team,
-# section 3.3.2](../docs/references.md#llama-2024)].
-
-# %% [markdown] name="the-way-back"
-# ## The way back
-#
-# Training needs gradients, and the gradient of the values is made from the weights:
-# $\mathrm{weights}^\top$ times the gradient of the output. Step by step, autograd keeps the weights
-# of the forward pass for this. The loop has not kept them. How does it get them back?
-#
-# It computes the scores of each tile a second time. This time no running numbers are needed,
-# because the log-sum-exp of the whole row is known: a weight is $e^{s - \mathrm{lse}}$, in one
-# step. So queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's
-# gradient gets one sum per row (derived in the fold below). That is all. The table counts the numbers
-# that autograd really keeps, for one head of width 64.
-
-
-# %% tags=["fold-input"]
-def kept(run, n: int) -> int:
-    """Count the numbers that a head of width 64 keeps for the backward pass."""
-    inputs = [torch.randn(n, 64, requires_grad=True) for _ in range(3)]
-    storages = {}
-
-    def save(x: Tensor) -> Tensor:
-        storages[x.untyped_storage().data_ptr()] = x, x.untyped_storage().nbytes() // 4
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
-        run(*inputs)
-    return sum(numbers for _, numbers in storages.values())
-
-
-def fused(*inputs: Tensor) -> Tensor:
-    """Call PyTorch's function as models do, with axes for samples and heads."""
-    return F.scaled_dot_product_attention(*(x[None, None] for x in inputs))
-
-
-# %%
-runs = {"step by step": one.attend, "in tiles": tiled_attention, "fused kernel": fused}
-rows = {name: [kept(run, n) for n in (512, 1024, 2048)] for name, run in runs.items()}
-display.show(rows, columns=["512", "1,024", "2,048"], corner="n")
-
-# %% tags=["proof"]
-growth = {name: numbers[2] / numbers[1] for name, numbers in rows.items()}
-assert growth["step by step"] > 3
-assert growth["in tiles"] == growth["fused kernel"] == 2
-print("✓ Twice the tokens: twice the numbers in tiles, more than three times step by step.")
-
-# %% [markdown]
-# With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step
-# by step, $n^2$ of them are weights, which is nearly everything once n is much larger than d.
-#
-# What does this cost? One more matrix product. Forward, there are two, the scores and the mix.
-# Backward, there are four, and the scores again make five. All in all that is seven instead of six,
-# a sixth more arithmetic.
-
-# %%
-flops = []
-for run in (one.attend, tiled_attention):
-    inputs = [torch.randn(512, 64, requires_grad=True) for _ in range(3)]
-    with FlopCounterMode(display=False) as counter:
-        run(*inputs)[0].sum().backward()
-    flops.append(counter.get_total_flops())
-print(f"{flops[0]:,} step by step, {flops[1]:,} in tiles: × {flops[1] / flops[0]:.2f}")
-
-# %% [markdown]
-# <!-- deeper: The gradients, derived -->
-# ### Going deeper: The gradients, derived
-#
-# Let P be the weights of one tile, V its values, and $\partial O$ the gradient of the output that
-# arrives. With $O = PV$, the gradient of the values is $P^\top \partial O$, and that of the weights
-# is $\partial P = \partial O\,V^\top$. Back through the softmax, the gradient of a score is its
-# weight, times how far its $\partial P$ lies above the row's mean, where the weights themselves are
-# the shares:
-#
-# $$\partial S_{ij} = P_{ij}\,\Big(\partial P_{ij} - \sum_k P_{ik}\,\partial P_{ik}\Big)$$
-#
-# The sum runs over *all* keys, not only those of the tile. It looks as if one more pass were
-# needed. But $\sum_k P_{ik}\,(\partial O_i \cdot V_k) = \partial O_i \cdot \sum_k P_{ik} V_k =
-# \partial O_i \cdot O_i$: the output that was kept knows this sum already [[Dao et al., appendix
-# B.2](../docs/references.md#dao-2022)]. The code calls it `shift`. The log-sum-exp, which is an
-# output, too, has the derivative $P_{ij}$, so its own gradient joins the bracket.
-
-# %%
-display.annotated(_Tiled.backward)
-
-# %% tags=["proof"]
-s = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)  # (n, m)
-x = torch.randn(5, 4, dtype=torch.float64)                      # (m, d_v)
-p = s.softmax(-1)                                               # (n, m)
-output = p @ x                                                  # (n, d_v)
-d_output = torch.randn_like(output)                             # (n, d_v)
-shift = (d_output * output).sum(-1, keepdim=True)               # (n, 1)
-by_hand = p * (d_output @ x.mT - shift)                         # (n, m)
-(expected,) = torch.autograd.grad(output, s, d_output)
-torch.testing.assert_close(by_hand, expected)
-print("✓ The gradient of the scores, made in this way, is that of autograd.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# ## Why this is fast on a GPU
-#
-# The loop does more arithmetic, not less. What a kernel that runs the whole loop at once saves is the
-# way to memory. (Not the loop in Python: there, each line still writes its result.) A GPU has a large
-# memory and, inside each of its processors, a small and much faster one. Step by step, the scores
-# are written to the large memory, read by the softmax, written again as weights, and read for the
-# mix. In tiles, they never leave the small one.
-#
-# Count this on paper. Each step reads what it needs once, and writes its result once. A tile, with its
-# queries, keys, values and running numbers, fits into the small memory: an A100 has 192 kB of it in each processor
-# [[Dao 2023, section 2.1](../docs/references.md#dao-2023)]. But how often are keys and values
-# fetched? At worst, each tile of queries fetches all of them from the large memory again. At best they are
-# fetched once: tiles of queries that run at the same time read the same keys, and find them in a
-# cache that all processors share (L2). One head of width d then reads and writes this many numbers:
-#
-# | | step by step | in tiles |
-# |---|---|---|
-# | queries, output | 2nd | 2nd |
-# | keys, values | 2md | from 2md to 2md · ⌈n / tile⌉ |
-# | scores and weights, each written and read | 4nm | – |
-# | log-sum-exp | – | n |
-#
-# The cell says what a tile of 128 takes, with its sums in float32, and evaluates `attention_traffic` for a layer
-# of 16 heads of width 64, with two bytes for each number. Beside it stands the **intensity**: how many FLOPs of scores and mix
-# there are for each byte.
-
-# %%
-E, H = 16 * 64, 16
-tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
-print("a tile of one head takes", short(tile, "B"))
-rows = {}
-for n in (512, 2048, 8192, 32768):
-    sizes = [2 * attention_traffic(n, n, E, H, tile=x) for x in (None, 128, n)]
-    intensity = [score_flops(n, n, E) / size for size in sizes]
-    rows[f"{n:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
-columns = ["step by step", "in tiles, at worst"]
-columns += ["FLOPs a byte", "in tiles, at worst", "at best"]
-display.show(rows, columns=columns, decimals=",.0f", corner="n")
-
-# %% [markdown]
-# One line explains the table: with n = m large, 4n²d FLOPs over 8n² bytes is d / 2 step by step, here
-# 32; in tiles, at worst, it is the tile's size, 128, and at best n / 2.
-#
-# An A100 computes up to 312 TFLOPs a second in half precision and reads up to 2 TB a second [[Dao
-# 2023](../docs/references.md#dao-2023)]. In the time of one byte it can do 156 FLOPs. Step by step
-# there are only 32, so most of the time the processors wait for memory. In tiles, at
-# worst and at 8,192 tokens, there are 126, and 126 / 156 is about four fifths. Nearly all of that reading is repeated;
-# so L2 has to serve only a fifth of it, and the wait is over. So in practice FlashAttention is limited by arithmetic
-# for whole texts; exponentials, which are slow on a GPU and which no FLOP here counts, take their share of the time.
-
-# %% [markdown] name="roofline"
-# ### Roofline: memory or arithmetic?
-#
-# Such a sum can be drawn for any machine: its **roofline** [[Williams et
-# al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
-# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. The figure has an A100
-# and attention alone, on paper: 8,192 tokens at once (**prefill**), step by step and in tiles, and one new token
-# (**decode**) with the three ways to share of [the last
-# chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).
-
-
-# %% tags=["fold-input"]
-def draw_roof(
-    ax, bandwidth: float, peak: float, ends: tuple, low: float, unit: str
-) -> None:
-    """Draw what memory and arithmetic allow."""
-    first, last = ends
-    along = [first, peak / bandwidth, last]
-    heights = [min(x * bandwidth, peak) for x in along]
-    ax.plot(along, heights, color=display.COLOURS["b"], lw=1.2)
-    ax.set(xscale="log", yscale="log", xlim=ends, ylim=(low, 3 * peak))
-    ax.set(xlabel="FLOPs for each byte", ylabel=f"{unit}FLOPs a second")
-    for axis, (start, end) in ((ax.xaxis, ends), (ax.yaxis, (low, 3 * peak))):
-        ticks = [x for x in (1, 10, 100, 1000) if start < x < end]
-        axis.set_ticks(ticks, [f"{x:,}" for x in ticks])
-    ax.minorticks_off()
-
-
-# %% tags=["fold-input"]
-sharing = chapters.load("22_fewer_keys")
-reads, does = sharing.GPUS["A100"]
-places = {}
-named = {"each head": "each head its own", "GQA": "GQA, 8 KV heads", "MLA": "MLA, absorbed"}
-for name, way in named.items():
-    h, wide, _, kept = sharing.WAYS[way]
-    places[name] = h * wide / kept
-traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
-step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
-edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
-places["step by step"] = step
-assert [f"{x:.0f}" for x in places.values()] == ["1", "16", "242", "32"]
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(345, 290)
-draw_roof(ax, reads, does, (0.5, 9000), 1, "T")
-wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
-ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
-under = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 12}
-ax.annotate(tiled, (800, does), **under)
-looks = {"each head": (9, -9), "GQA": (-9, 3), "MLA": (0, 9), "step by step": (9, -9)}
-for name, x in places.items():
-    letter, marker = "hs" if name == "step by step" else "no"
-    y, (right, up) = min(x * reads, does), looks[name]
-    ax.plot(x, y, marker, color=display.COLOURS[letter], markersize=7)
-    side = {"ha": "right" if right < 0 else "left" if right else "center"}
-    at = {"xytext": (right, up), "textcoords": "offset points", "fontsize": 12, **side}
-    ax.annotate(f"{name} {x:.0f}", (x, y), **at)
-for letter, marker, name in (("n", "o", "decode"), ("h", "s", "prefill")):
-    ax.plot([], [], marker, color=display.COLOURS[letter], label=name)
-ax.legend(loc="lower right", frameon=False, fontsize=12)
-said = ", ".join(f"{name} {x:.0f}" for name, x in places.items())
-alt = f"A roofline of an A100, whose edge is at {edge:.0f} FLOPs a byte. {said}; {tiled}."
-display.finish(drawing, name="roofline", alt=alt)
-
-# %% [markdown]
-# The edge is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of queries would
-# fetch everything again, and ends far to the right. In decode the intensity is how often a number of the cache is used once
-# it has been read.
-
-# %% [markdown]
-# <!-- deeper: A whole language model, measured -->
-# ### Going deeper: A whole language model, measured
-#
-# The same picture of a processor: the one of [The cache](21_cache.ipynb#cell-id=bytes-over-bandwidth), in
-# float32, with a whole language model that reads a prompt or writes one more token. Both read the same weights. How
-# many times as many FLOPs a second does a prompt of 128 tokens get?
-
-# %% tags=["fold-input"]
-cache = chapters.load("21_cache")
-(reading,) = measured.find("bandwidth", precision="float32")
-bandwidth = 4 * 2**28 / reading["milliseconds"]["read"][1] / 1e6  # GB a second
-(product,) = measured.find("peak")
-peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1] / 1e6  # of large matrices
-kinds = {
-    "decoding": "one more token, behind 16, 400 or 2,000",
-    "prefill": "a prompt of 128, 512 or 2,048 tokens",
-}
-found = {kind: [] for kind in kinds.values()}
-for section, kind in kinds.items():
-    for row in measured.find(section, precision="float32"):
-        flops, numbers = cache.work(row["size"][1], row["kept"])
-        took = row["milliseconds"]["language model"][1]
-        roof = min(peak, bandwidth * flops / numbers / 4)
-        assert flops / took / 1e6 < roof
-        found[kind].append((flops / numbers / 4, flops / took / 1e6))
-(_, one), (_, many) = (places[0] for places in found.values())
-few, *_, most = measured.find("decoding", precision="float32")
-more = [a - b for a, b in zip(cache.work(1, most["kept"]), cache.work(1, few["kept"]))]
-took = most["milliseconds"]["language model"][1] - few["milliseconds"]["language model"][1]
-found["its attention alone"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(345, 300)
-draw_roof(ax, bandwidth, peak, (0.2, 2000), 0.3, "G")
-looks = zip((("n", "o"), ("h", "s"), ("m", "^")), found.items())
-for (letter, marker), (kind, places) in looks:
-    style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
-    ax.plot([x for x, _ in places], [y for _, y in places], marker, **style)
-ax.legend(loc="lower right", frameon=False, fontsize=12)
-told = "; ".join(
-    f"{name}: "
-    + ", ".join(f"{x:.1f} FLOPs a byte, {y:.0f} GFLOPs a second" for x, y in places)
-    for name, places in found.items()
-)
-alt = f"A roofline that rises to {peak:.0f} GFLOPs a second. {told}."
-display.finish(drawing, name="roofline-measured", alt=alt)
-
-# %%
-print(f"one more token {one:.1f}, prompt {many:.0f} GFLOPs a second: × {many / one:.0f}")
-
-# %% [markdown]
-# For one token, each weight is read for one multiplication and one addition, half a FLOP a byte in
-# float32. No processor, however fast, gets more out of that than its memory allows. The 128 tokens of
-# the prompt share what is read, and stand under the flat part. (Counted are weights, keys and values, each
-# once, and not the states between layers.) The triangle is attention alone: what 2,000 kept tokens take
-# longer than 16. A number of the cache has four bytes, and three query heads use it for two FLOPs each: 6 / 4 is
-# 1.5 FLOPs a byte. The triangle stands far below the slope because this cache, when it grows, copies all that it
-# keeps.
-#
-# <!-- /deeper -->
-
-# %% [markdown]
-# So the first lever of a server is the **batch**: it decodes for many texts at once, and each weight that
-# is read serves all of them. But each text has a cache of its own.
-# Unless texts begin alike, and what they share is read once, the round points stay where they are,
-# however many texts there are: at 1 with keys for each head, at the size of the group with GQA, at 242
-# with MLA. That is right of an A100's edge, where sharing more would no longer help, and just left of an
-# H100's.
-#
-# So with more texts at once a server decodes more tokens a second, though no text gets its next token sooner.
-# Fewer keys and fewer bits make decode itself faster; prefill gains from less arithmetic, and from tiles, which
-# keep the scores out of the bytes.
-#
 # ## The mistake people make here
 #
-# A larger score comes, and *both* sums on the slip have to be converted. Here one of them is
-# forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
+# A loop can pass such a test and be wrong. A larger score comes, and *both* sums on the slip have to be converted. Here
+# one of them is forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
 # the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
 
 
@@ -764,6 +422,405 @@ display.show(rows, columns=[*tests], corner="off by up to")
 # > first token gets the largest one, or all keys fit into one tile, the output is right. The kept unit is
 # > right until one score is about 88 above the first piece. Test with several tiles, with the
 # > largest score in the last one, and with values that are all ones.
+
+# %% [markdown] name="the-way-back"
+# ## The way back
+#
+# Training needs gradients, and the gradient of the values is made from the weights:
+# $\mathrm{weights}^\top$ times the gradient of the output. Step by step, autograd keeps the weights
+# of the forward pass for this. The loop has not kept them. How does it get them back?
+#
+# It computes the scores of each tile a second time. This time no running numbers are needed, because total and unit
+# of the whole row are known. Both fit into one number, the **log-sum-exp** of the scores,
+#
+# $$\mathrm{lse} = \log \sum_j e^{s_j} = c + \log \ell$$
+#
+# It stays near the largest score, so it cannot overflow, and a weight is $e^{s - \mathrm{lse}}$, in one step. So
+# queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's gradient gets one sum per
+# row (derived in the fold below). That is all. The table counts the numbers that autograd really keeps, for one head
+# of width 64.
+
+
+# %% tags=["fold-input"]
+def kept(run, n: int) -> int:
+    """Count the numbers that a head of width 64 keeps for the backward pass."""
+    inputs = [torch.randn(n, 64, requires_grad=True) for _ in range(3)]
+    storages = {}
+
+    def save(x: Tensor) -> Tensor:
+        storages[x.untyped_storage().data_ptr()] = x, x.untyped_storage().nbytes() // 4
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda x: x):
+        run(*inputs)
+    return sum(numbers for _, numbers in storages.values())
+
+
+def fused(*inputs: Tensor) -> Tensor:
+    """Call PyTorch's function as models do, with axes for samples and heads."""
+    return F.scaled_dot_product_attention(*(x[None, None] for x in inputs))
+
+
+# %%
+runs = {"step by step": one.attend, "in tiles": tiled_attention, "fused kernel": fused}
+rows = {name: [kept(run, n) for n in (512, 1024, 2048)] for name, run in runs.items()}
+display.show(rows, columns=["512", "1,024", "2,048"], corner="n")
+
+# %% tags=["proof"]
+growth = {name: numbers[2] / numbers[1] for name, numbers in rows.items()}
+assert growth["step by step"] > 3
+assert growth["in tiles"] == growth["fused kernel"] == 2
+print("✓ Twice the tokens: twice the numbers in tiles, more than three times step by step.")
+
+# %% [markdown]
+# With twice the tokens, the loop and the fused kernel keep twice as many numbers: $4nd + n$. Step
+# by step, $n^2$ of them are weights.
+#
+# What does this cost? One more matrix product: forward there are two, the scores and the mix; backward four, and the
+# scores again make five. Seven instead of six is a sixth more arithmetic.
+
+# %% tags=["proof"]
+flops = []
+for run in (one.attend, tiled_attention):
+    inputs = [torch.randn(512, 64, requires_grad=True) for _ in range(3)]
+    with FlopCounterMode(display=False) as counter:
+        run(*inputs)[0].sum().backward()
+    flops.append(counter.get_total_flops())
+assert 6 * flops[1] == 7 * flops[0]
+print("✓ PyTorch's counter of FLOPs: seven products in tiles, six step by step.")
+
+# %% [markdown]
+# <!-- deeper: The gradients, derived -->
+# ### Going deeper: The gradients, derived
+#
+# Let P be the weights of one tile, V its values, and $\partial O$ the gradient of the output that
+# arrives. With $O = PV$, the gradient of the values is $P^\top \partial O$, and that of the weights
+# is $\partial P = \partial O\,V^\top$. Back through the softmax, the gradient of a score is its
+# weight, times how far its $\partial P$ lies above the row's mean, where the weights themselves are
+# the shares:
+#
+# $$\partial S_{ij} = P_{ij}\,\Big(\partial P_{ij} - \sum_k P_{ik}\,\partial P_{ik}\Big)$$
+#
+# The sum runs over *all* keys, not only those of the tile. It looks as if one more pass were
+# needed. But $\sum_k P_{ik}\,(\partial O_i \cdot V_k) = \partial O_i \cdot \sum_k P_{ik} V_k =
+# \partial O_i \cdot O_i$: the output that was kept knows this sum already [[Dao et al., appendix
+# B.2](../docs/references.md#dao-2022)]. The code calls it `shift`. The log-sum-exp, which is an
+# output, too, has the derivative $P_{ij}$, so its own gradient joins the bracket.
+
+# %%
+display.annotated(_Tiled.backward)
+
+# %% tags=["proof"]
+s = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)  # (n, m)
+x = torch.randn(5, 4, dtype=torch.float64)                      # (m, d_v)
+p = s.softmax(-1)                                               # (n, m)
+output = p @ x                                                  # (n, d_v)
+d_output = torch.randn_like(output)                             # (n, d_v)
+shift = (d_output * output).sum(-1, keepdim=True)               # (n, 1)
+by_hand = p * (d_output @ x.mT - shift)                         # (n, m)
+(expected,) = torch.autograd.grad(output, s, d_output)
+torch.testing.assert_close(by_hand, expected)
+print("✓ The gradient of the scores, made in this way, is that of autograd.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="roofline"
+# ## Roofline: memory or arithmetic?
+#
+# So the loop does more arithmetic, and moves fewer bytes. (A kernel that runs the whole loop at once does. In Python,
+# each line still writes its result.) Which of the two decides?
+#
+# First, count the bytes once more, less kindly. The ratio above took for granted that keys and values are fetched from
+# HBM once. At worst, each tile of queries fetches them all again, and $2md$ becomes
+# $2md \cdot \lceil n / \mathrm{tile} \rceil$. In practice, L2 stands between: tiles of queries that run at the same
+# time read the same keys, and find them there. The cell has a layer of 16 heads of width 64, with two bytes for each
+# number, and tiles of 128; the first line says that such a tile, with its sums in float32, fits into 192 kB. The **intensity** is how many FLOPs of scores and mix there are for each byte.
+
+# %%
+E, H = 16 * 64, 16
+tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
+print("a tile of one head takes", short(tile, "B"))
+rows = {}
+for along in (512, 2048, 8192, 32768):
+    sizes = [2 * attention_traffic(along, along, E, H, tile=x) for x in (None, 128, along)]
+    intensity = [score_flops(along, along, E) / size for size in sizes]
+    rows[f"{along:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
+columns = ["bytes, step by step", "in tiles, at worst"]
+columns += ["FLOPs a byte, step by step", "tiles, at worst", "tiles, at best"]
+display.show(rows, columns=columns, decimals=",.0f", corner="n")
+
+# %% [markdown]
+# One line explains the intensities: with n = m large, 4n²d FLOPs over 8n² bytes is d / 2 step by step, here
+# 32; in tiles, at worst, it is the tile's size, 128, and at best n / 2.
+#
+# And the machine? While HBM brings one byte, an A100 can do 312 / 2 = 156 FLOPs. Step by step
+# there are only 32, so most of the time the processors wait for memory. In tiles, at
+# worst and at 8,192 tokens, there are 126, about four fifths of 156. Nearly all of that reading is repeated;
+# so L2 has to serve only a fifth of it, and the wait is over. For whole texts, FlashAttention is limited by
+# arithmetic. (Exponentials, which are slow on a GPU and which no FLOP here counts, take their share of the time.)
+#
+# Such a sum can be drawn for any machine: its **roofline** [[Williams et
+# al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
+# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. The figure has the A100,
+# an H100 (SXM) [[Shah et al.](../docs/references.md#shah-2024)] dotted, and attention alone, on paper: 8,192
+# tokens at once (**prefill**), step by step and in tiles, and one new token (**decode**) with three ways to share
+# keys from [the last chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).
+
+
+# %% tags=["fold-input"]
+def draw_roof(
+    ax, bandwidth: float, peak: float, ends: tuple, low: float, unit: str
+) -> None:
+    """Draw what memory and arithmetic allow."""
+    first, last = ends
+    along = [first, peak / bandwidth, last]
+    heights = [min(x * bandwidth, peak) for x in along]
+    ax.plot(along, heights, color=display.COLOURS["b"], lw=1.2, zorder=1.5)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=(low, 3 * peak))
+    ax.set(xlabel="FLOPs for each byte", ylabel=f"{unit}FLOPs a second")
+    for axis, (start, end) in ((ax.xaxis, ends), (ax.yaxis, (low, 3 * peak))):
+        ticks = [x for x in (1, 10, 100, 1000) if start < x < end]
+        axis.set_ticks(ticks, [f"{x:,}" for x in ticks])
+    ax.minorticks_off()
+
+
+# %% tags=["fold-input"]
+sharing = chapters.load("22_fewer_keys")
+reads, does = sharing.GPUS["A100"]
+places = {}
+named = {"each head": "each head its own", "GQA": "GQA, 8 KV heads", "MLA": "MLA, absorbed"}
+for name, way in named.items():
+    h, wide, _, kept = sharing.WAYS[way]
+    places[name] = h * wide / kept
+traffic = [2 * attention_traffic(8192, 8192, E, H, tile=x) for x in (None, 128, 8192)]
+step, worst, best = (score_flops(8192, 8192, E) / size for size in traffic)
+edge, tiled = does / reads, f"in tiles {worst:.0f} to {best:,.0f}"
+pale_reads, pale_does = sharing.GPUS["H100"]
+pale_edge = pale_does / pale_reads
+places["step by step"] = step
+assert [f"{x:.0f}" for x in places.values()] == ["1", "16", "242", "32"]
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(345, 290)
+draw_roof(ax, reads, does, (0.5, 9000), 1, "T")
+pale = [0.5, pale_edge, 9000]
+heights = [0.5 * pale_reads, pale_does, pale_does]
+ax.plot(pale, heights, ":", color=display.COLOURS["b"], lw=1.2)
+ax.text(9000, 1.12 * pale_does, f"H100, edge at {pale_edge:.0f}", ha="right", fontsize=12)
+ax.set_ylim(1, 2500)
+wide_bar = {"color": display.COLOURS["h"], "lw": 7, "alpha": 0.45}
+ax.plot([worst, edge, best], [worst * reads, does, does], **wide_bar)
+under = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 12}
+ax.annotate(tiled, (800, does), **under)
+looks = {"each head": (9, -9), "GQA": (9, -9), "MLA": (7, 9), "step by step": (9, -9)}
+for name, x in places.items():
+    letter, marker = "hs" if name == "step by step" else "no"
+    y, (right, up) = min(x * reads, does), looks[name]
+    ax.plot(x, y, marker, color=display.COLOURS[letter], markersize=7)
+    side = {"ha": "right" if right < 0 else "left" if right else "center"}
+    at = {"xytext": (right, up), "textcoords": "offset points", "fontsize": 12, **side}
+    ax.annotate(f"{name} {x:.0f}", (x, y), **at)
+for letter, marker, name in (("n", "o", "decode"), ("h", "s", "prefill")):
+    ax.plot([], [], marker, color=display.COLOURS[letter], label=name)
+ax.legend(loc="lower right", frameon=False, fontsize=12)
+said = ", ".join(f"{name} {x:.0f}" for name, x in places.items())
+alt = f"A roofline of an A100, whose edge is at {edge:.0f} FLOPs a byte. {said}; {tiled}. "
+alt += f"Above it that of an H100, whose edge is at {pale_edge:.0f}."
+display.finish(drawing, name="roofline", alt=alt)
+
+# %% [markdown]
+# The edge of the A100 is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of
+# queries would fetch everything again, and ends far to the right. In decode no tile helps: there is one query, and
+# the intensity is how often a number of the cache is used once it has been read. That is 1 with keys for each
+# head, the size of the group with GQA, and 242 with MLA: right of the edge of an A100, left of an H100's.
+
+# %% [markdown]
+# <!-- deeper: A whole language model, measured -->
+# ### Going deeper: A whole language model, measured
+#
+# The same picture of a processor: the one of [The cache](21_cache.ipynb#cell-id=bytes-over-bandwidth), in
+# float32, with a whole language model that reads a prompt or writes one more token. Both read the same weights. How
+# many times as many FLOPs a second does a prompt of 128 tokens get?
+
+# %% tags=["fold-input"]
+cache = chapters.load("21_cache")
+(reading,) = measured.find("bandwidth", precision="float32")
+bandwidth = 4 * 2**28 / reading["milliseconds"]["read"][1] / 1e6  # GB a second
+(product,) = measured.find("peak")
+peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1] / 1e6  # of large matrices
+kinds = {
+    "decoding": "one more token, behind 16, 400 or 2,000",
+    "prefill": "a prompt of 128, 512 or 2,048 tokens",
+}
+found = {kind: [] for kind in kinds.values()}
+for section, kind in kinds.items():
+    for row in measured.find(section, precision="float32"):
+        flops, numbers = cache.work(row["size"][1], row["kept"])
+        took = row["milliseconds"]["language model"][1]
+        roof = min(peak, bandwidth * flops / numbers / 4)
+        assert flops / took / 1e6 < roof
+        found[kind].append((flops / numbers / 4, flops / took / 1e6))
+(_, single), (_, prompt) = (places[0] for places in found.values())
+few, *_, most = measured.find("decoding", precision="float32")
+more = [a - b for a, b in zip(cache.work(1, most["kept"]), cache.work(1, few["kept"]))]
+took = most["milliseconds"]["language model"][1] - few["milliseconds"]["language model"][1]
+found["its attention alone"] = [(more[0] / more[1] / 4, more[0] / took / 1e6)]
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(345, 300)
+draw_roof(ax, bandwidth, peak, (0.2, 2000), 0.3, "G")
+looks = zip((("n", "o"), ("h", "s"), ("m", "^")), found.items())
+for (letter, marker), (kind, places) in looks:
+    style = {"color": display.COLOURS[letter], "markersize": 7, "label": kind}
+    ax.plot([x for x, _ in places], [y for _, y in places], marker, **style)
+ax.legend(loc="lower right", frameon=False, fontsize=12)
+told = "; ".join(
+    f"{name}: "
+    + ", ".join(f"{x:.1f} FLOPs a byte, {y:.0f} GFLOPs a second" for x, y in places)
+    for name, places in found.items()
+)
+alt = f"A roofline that rises to {peak:.0f} GFLOPs a second. {told}."
+display.finish(drawing, name="roofline-measured", alt=alt)
+
+# %%
+ratio = prompt / single
+print(f"one more token {single:.1f}, prompt {prompt:.0f} GFLOPs a second: × {ratio:.0f}")
+
+# %% [markdown]
+# For one token, each weight is read for one multiplication and one addition, half a FLOP a byte in
+# float32. No processor, however fast, gets more out of that than its memory allows. The 128 tokens of
+# the prompt share what is read, and stand under the flat part. (Counted are weights, keys and values, each
+# once, and not the states between layers.) The triangle is attention alone: what 2,000 kept tokens take
+# longer than 16. A number of the cache has four bytes, and three query heads use it for two FLOPs each: 6 / 4 is
+# 1.5 FLOPs a byte. The triangle stands far below the slope because this cache, when it grows, copies all that it
+# keeps.
+#
+# <!-- /deeper -->
+
+# %% [markdown]
+# A server decodes for many texts at once, a **batch**, and each *weight* that is read serves all of them. But each
+# text has a cache of its own. Unless texts begin alike, and what they share is read once, the round points stay where
+# they are, however many texts there are. So a batch gives more tokens a second, though no text gets its next token
+# sooner. Fewer keys and fewer bits make decode itself faster; prefill gains from less arithmetic, and from tiles,
+# which keep the scores out of the bytes.
+
+# %% [markdown] name="two-halves-merged"
+# ## Two halves, merged: split-KV, ring attention
+#
+# In decode, one query walks along all the keys of its cache, tile after tile. An A100 has 108 processors, and with few
+# heads and few texts most of them have nothing to do. So let two processors share the keys of one query, half each.
+# Each returns the output for its half. What else has to come with it, so that the two outputs can be merged?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The total of each half, with its unit. The mean of a school is not the mean of the classes' means,
+# as long as the classes differ in size: each class counts as much as it has pupils.
+#
+# </details>
+#
+# Total and unit are one number, the log-sum-exp, and `tiled_attention` returns it beside the output. The share of a
+# part p in the whole is its total divided by all totals. Written with logarithms, this is a *softmax* over the parts:
+#
+# $$\mathrm{output} = \sum_p \frac{e^{\mathrm{lse}_p}}{\sum_r e^{\mathrm{lse}_r}}\ \mathrm{output}_p$$
+
+# %%
+from annotated_attention.modern import merge_parts
+
+parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
+outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
+output, lse = merge_parts(outputs, lses)                     # (n, d), (n,)
+logs = torch.stack([*lses, lse])[:, it]                      # (3,)
+table = torch.stack([logs.exp(), logs, (logs - lse[it]).exp()], 1)
+display.show(table, ["the … milk", "because …", "merged"], ["total", "log", "share"])
+
+# %% tags=["proof"]
+torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
+torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
+print("✓ Merged, the parts give the output of all keys at once.")
+
+# %% [markdown]
+# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. The loop's own step is this rule, too,
+# with two parts: all that came so far, and the new piece. But there each piece waits for the one before, and with
+# `merge_parts` none waits for another. Two methods rest on that:
+#
+# - **Split-KV** (flash-decoding): a single new query meets a long [cache](21_cache.ipynb). Many
+#   processors take a part of the keys each, and the results are merged.
+# - **Ring attention** (context parallelism): a text is too long for one device. Each keeps its part
+#   of the queries, and the parts of keys and values go round from device to device, until each has
+#   met them all [[Liu et al. 2023](../docs/references.md#liu-2023)]. While a device computes with one part, the
+#   next is on its way, so with long parts the transfer costs no time.
+
+# %% tags=["proof"]
+devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
+merged = []
+for place, (asking, _, _) in enumerate(devices):
+    ring = devices[place:] + devices[:place]  # its own part, then what comes round
+    parts = [tiled_attention(asking, *held[1:]) for held in ring]
+    merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
+torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
+print("✓ Ring attention: four devices, here one after another, give what one device gives.")
+
+# %% [markdown]
+# On paper, the number of parts and their order change nothing. In floats they change how sums are rounded, and
+# with it the last bits: a server that cuts the keys into more parts when it has fewer texts may answer
+# the same text a little differently.
+
+# %% [markdown]
+# <!-- deeper: Ring attention, balanced -->
+# ### Going deeper: Ring attention, balanced
+#
+# In each round all devices wait for the slowest. Is a causal mask good news here, since half of the work falls away?
+# The figure has a row for each device, with its queries, and a column for each round. The number is the part of the
+# keys that it holds: from round to round, each part goes one device down. The bar is the work, the visible scores.
+
+# %% tags=["fold-input"]
+place = torch.arange(64)
+early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
+orders = {
+    "in order": place.view(4, 16),
+    "striped": place.view(16, 4).T,
+    "zigzag": torch.cat([early, late.flip(0)], 1),
+}
+works, rows = {}, {}
+for name, held in orders.items():  # the tokens of each device
+    seen = held[:, None, :, None] >= held[:, None]      # (4, 4, 16, 16)
+    works[name] = work = seen.sum((2, 3)) / seen.sum()  # (4, 4), of a device with each part
+    rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
+    rows[name] = [*work.sum(1), 4 * sum(rounds)]
+
+# %% tags=["fold-input"]
+drawing, axes = display.panels(500, 280, columns=2)
+for ax, name in zip(axes, ("in order", "zigzag")):
+    for device, turn in torch.cartesian_prod(torch.arange(4), torch.arange(4)).tolist():
+        held = (device - turn) % 4
+        high = 0.9 * works[name][device, held] / works["in order"].max()
+        look = {"color": display.COLOURS["n"], "lw": 0}
+        ax.bar(turn + 0.14, -high, 0.56, device + 0.45, **look)
+        look = {"ha": "center", "fontsize": 12, "color": display.COLOURS["m"]}
+        ax.text(turn - 0.32, device + 0.45, held + 1, **look)
+    ax.set(xlim=(-0.5, 3.5), ylim=(3.5, -0.5), aspect="equal")
+    ax.set(xlabel="round", ylabel="device" if name == "in order" else "")
+    ax.set_xticks(range(4), range(1, 5))
+    ax.set_yticks(range(4), range(1, 5))
+    ax.tick_params(length=0)
+    ax.set_title(f"{name}\ntime {rows[name][-1]:.2f}", fontsize=12)
+alt = "Four devices in four rounds, and their work. In order, device 1 works in the first "
+alt += "round only, and device 4 in all; in zigzag, all work alike. "
+alt += "; ".join(ax.get_title().replace("\n", ": ") for ax in axes) + "."
+display.finish(drawing, name="ring", alt=alt)
+
+# %% tags=["fold-input"]
+display.show(rows, columns=[*range(1, 5), "time"], corner="share of device")
+
+# %% [markdown]
+# Not in order. The first device has finished after one round, the last has 0.43 of the work, and everything takes
+# 1.74 times as long as work that is spread evenly. So tokens are dealt out like cards (**striped** [[Brandon et al.
+# 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a late piece (**zigzag**), as in the
+# training of Llama 3, where no ring turns: each device first gathers the keys and values of all [[Llama Team,
+# section 3.3.2](../docs/references.md#llama-2024)].
+#
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
@@ -916,7 +973,8 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 #
 # > **In short.** With $c' = \max(c, \max_j s_j)$ for each piece of keys:
 # > $\ell' = e^{c - c'}\,\ell + \sum_j e^{s_j - c'}$ and $O' = e^{c - c'}\,O + \sum_j e^{s_j - c'} v_j$.
-# > At the end, the output is $O / \ell$ and the log-sum-exp $c + \log \ell$.
+# > At the end, the output is $O / \ell$ and the log-sum-exp $c + \log \ell$. Parts are merged by a softmax of
+# > their log-sum-exps.
 # >
 # > The unit $c$ and the total $\ell$ are `(n, 1)`, the mix $O$ is `(n, d_v)`, and a tile of scores is
 # > `(tile, tile)`: no `(n, m)` anywhere.
