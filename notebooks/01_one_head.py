@@ -301,14 +301,19 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # Better not to count who is there, but to ask: *is something said about an animal?* A word is then found by its
 # *animal*, and hands over something else, its *quality*: question, title and pages can no longer be the same four
 # numbers. Begin with the question. A matrix $W_Q$ between word and query has a row for each feature of a word, and a
-# column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else.
+# column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else. (A product takes each
+# row of the matrix times the word's number for it, and adds up the rows.)
 
-# %%
+# %% tags=["fold-input"]
 to_query = torch.zeros(4, 4)
 to_query[3, 0] = 2.0  # quality asks for animal
 _, before = attend(cats, cats, cats)                  # (8, 4), (8, 8)
 of_cats, after = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
 of_milk, _ = attend(milk @ to_query, milk, milk)      # (8, 4), (8, 8)
+display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-query")
+
+# %% [markdown]
+# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. Where does *it* look?
 
 # %% tags=["hide-input"]
 display.beside(
@@ -317,8 +322,7 @@ display.beside(
 )
 
 # %% [markdown]
-# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. It looks at the animals. Does it bring home the right
-# answer?
+# At the animals. Does it bring home the right answer?
 
 # %% tags=["hide-input"]
 display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
@@ -344,64 +348,53 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # (With one matrix for both $W_Q$ and $W_K$, *it* would score *cat* exactly as *cat* scores *it*. No word could ask for one
 # thing and be found by another.)
 #
-# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* It answers with a single
-# number, which it writes under *animal*. A word that asks nothing, such as *because*, gets the average of its sentence, as
-# anyone does who has not looked. So that is the border, in this sentence: above it the answer is *yes*, below it *no*.
-#
-# Words are found by *animal* and *quality*, and hand over their *quality*. To find an animal about which something is said,
-# what should *it* ask for? For *animal*, as before, the query (2, 0). Or for a bit of *quality* as well, (2, 1), so that
-# a word with both is not outdone by one that is all animal. The sentence with *thirsty* wants a clear yes:
+# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* Words are found by their
+# *animal* and their *quality*, and hand over their *quality*. Follow three words through all four matrices. (Queries
+# and keys are two wide, so the root is now √2.)
 
-# %%
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])          # (e, d)
-W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])          # (e, d)
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])              # (d, e)
-only_animal = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (e, d)
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])          # (e, d)
-
-# %% tags=["hide-input"]
-x, rows = EMBEDDINGS, {}
-for w_q in (only_animal, W_Q):
-    fits = x @ W_K @ (x @ w_q)[it]                         # (m,)
-    receives = attend(x @ w_q, x @ W_K, x @ W_V)[0] @ W_O  # (n, e)
-    row = [fits[WORDS.index(word)] for word in ("cat", "thirsty")]
-    row += [receives[WORDS.index(word), 0] for word in ("it", "because")]
-    rows["({:g}, {:g})".format(*w_q[3].tolist())] = row
-columns = ["cat scores", "thirsty scores", "it receives", "because receives"]
-display.show(rows, columns=columns, corner="it asks with", decimals=[0, 0, 2, 2])
-
-# %% [markdown]
-# With `(2, 0)` the answer is 0.40, and the border 0.38: hardly a yes. *Cat* outscores *thirsty*, and has no quality to
-# hand over. The 1 lifts *thirsty* to the 6 of *cat*, and the answer to 0.97. Follow three words through all four
-# matrices. (A product takes each row of the matrix times the word's number for it, and adds up the
-# rows. Queries and keys are two wide, so the root is now √2.)
-
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
 four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "it", "thirsty"]
 display.through_matrices(
     EMBEDDINGS, four, WORDS, FEATURES, "it", shown, name="through-four"
 )
 
 # %% [markdown]
-# (One thing is handed over, so the second place of the values stays empty.) Between the values and $W_O$ stand the
-# weights. Where does the *no* come from, when *sweet* has as much quality as *thirsty*?
+# (One thing is handed over, so the second place of the values stays empty.) *Cat* and *thirsty* score 6 each and share
+# nearly all the weight. But the cat has no quality to hand over: *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is
+# 0.97. The question is about an animal, and yet the word that this head finds, and that decides, is not the cat. It is
+# *thirsty*, the word of *quality*.
+#
+# Is 0.97 a lot? *Because* comes without a question, and goes home with the average of what the eight words hand over,
+# 3/8. Call it a *yes* if it is more than this plain average, 0.38, and a *no* if it is less.
+#
+# *Sweet* has as much quality as *thirsty*: where does a *no* come from? And why does *it* ask for a bit of quality as
+# well, and not with (2, 0), for animal alone, as before?
 
 # %% tags=["hide-input"]
+only_animal = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (e, d)
 rows = {}
-for last, x in (("thirsty", EMBEDDINGS), ("sweet", SWEET_EMBEDDINGS)):
-    _, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, m)
-    given = (x @ W_V)[:, 0]                         # (m,)
-    for name, row in (("weight", weights[it]), ("hands over", given)):
-        three = [row[place].item() for place in (1, it, -1)]
-        rest = row.sum().item() - sum(three)
-        rows[f"{last}: {name}"] = [*three, rest]
-columns = ["cat", "it", "last word", "five others"]
-display.show(rows, columns=columns, corner="with")
+for name, x, w_q in (
+    ("thirsty", EMBEDDINGS, W_Q),
+    ("sweet", SWEET_EMBEDDINGS, W_Q),
+    ("thirsty, (2, 0)", EMBEDDINGS, only_animal),
+):
+    _, weights = attend(x @ w_q, x @ W_K, x @ W_V)  # (n, d), (n, m)
+    three = [weights[it, place].item() for place in (1, it, -1)]
+    receives = (weights[it] @ x @ W_V)[0]
+    rows[name] = [*three, 1 - sum(three), receives]
+for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
+    assert (x @ W_V)[:, 0].tolist() == [0, 0, 0, 0, 0, 1, 0, 2]
+columns = ["cat gives 0", "it gives 1", "last word gives 2", "others give 0", "it receives"]
+display.show(rows, columns=columns, corner="weights with", heat=columns[:4])
 
 # %% [markdown]
-# With *thirsty*, *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is 0.97. With *sweet*, *cat* takes 0.80 of the weight
-# and gives 0. That is how this head says *no*: a word that nothing is said about takes the weight, and hands over
-# nothing.
+# With *sweet*, *cat* takes 0.80 of the weight and gives 0. That is how this head says *no*: a word that nothing is said
+# about takes the weight, and hands over nothing. With (2, 0) the same happens in the sentence with *thirsty*: *cat* scores
+# 6 and *thirsty* 4, and 0.40 is hardly a yes. The 1 in the query lifts *thirsty* to the 6 of *cat*.
 #
 # Are all four sentences right now, and a fifth, about milk that was sweet? Right of the dashed line is a yes.
 
@@ -476,8 +469,8 @@ print("✓ At (−1, 1), “it” collects more than twice as much with sweet as
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
 #
-# A score adds up d products. For random queries and keys, whose numbers are independent with mean 0 and variance 1, the
-# sum takes a walk, as often up as down. Here are ten. 1,024 products are 16 times as many as 64. How many times as far
+# A score adds up d products. For random queries and keys, whose numbers are independent with mean 0 and variance 1 (the
+# average of their squares), the sum takes a walk, as often up as down. Here are ten. 1,024 products are 16 times as many as 64. How many times as far
 # from 0 do they lead?
 
 # %% tags=["hide-input"]
@@ -725,7 +718,8 @@ sums = [[*each.sum(-1).tolist(), each.sum().item()] for each in (right, wrong)]
 display.show(sums, ["right", "wrong"], [*WORDS, "all"])
 
 # %% [markdown]
-# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58.
+# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58: one reader gets half an evening,
+# another one and a half.
 #
 # ## Exercises
 #

@@ -65,6 +65,7 @@ _HOMES = {
     "whole_transformer": "layer_drawings",
     "whole_way": "way_through",
     "through_matrices": "in_matrices",
+    "through_matrix": "in_matrices",
     "wrong_merge": "way_through",
 }
 __all__ = [*_HOMES]

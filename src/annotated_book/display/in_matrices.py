@@ -13,6 +13,31 @@ from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _WIDE, _HIGH = 24, 20  # of a cell
+_MATRIX = 216  # where a matrix begins
+
+
+def through_matrix(
+    row: Tensor, matrix: Tensor, word: str, features: Sequence[str], asked: str, *, name: str
+) -> Output:
+    """Draw a word's row, times a matrix, as its query, by numbers.
+
+    Args:
+        row: (e,).
+        matrix: (e, e), what a feature asks for.
+        word: whose row it is.
+        features: e names.
+        asked: the one feature that is asked for; its columns bear its name.
+        name: the figure's name, see ``finish``.
+    """
+    column = features.index(asked)
+    drawing, (ax,) = panels(440, 122)
+    ax.set(xlim=(0, 440), ylim=(122, 0))
+    ax.axis("off")
+    out = _through(ax, [word], row[None], matrix, features, "n")
+    for left, y in ((_MATRIX, 22), (out, 52)):
+        _text(ax, left + _WIDE * column, y, asked, ha="left")
+    alt = f"“{word}”, {_joined(row)}, times the matrix is its query, {_joined(row @ matrix)}."
+    return finish(drawing, name=name, alt=alt)
 
 
 def through_matrices(
@@ -39,14 +64,15 @@ def through_matrices(
     *into, w_o = matrices.values()
     it, places = words.index(asks), [words.index(word) for word in found]
     q, k, v = (x @ w for w in into)
-    scores = k @ q[it]  # (n,)
-    collected = (scores / math.sqrt(2)).softmax(-1) @ v
+    scores = k @ q[it]                             # (n,)
+    weights = (scores / math.sqrt(2)).softmax(-1)  # (n,)
+    collected = weights @ v
     heights = (138 + _HIGH * len(places), 118)  # of a row of panels
     drawing, axes = panels(692, sum(heights) + 20, columns=2, rows=2)
     grid: Any = axes[0].get_subplotspec()
     grid.get_gridspec().set_height_ratios(heights)
     for ax, high in zip(axes, (heights[0],) * 2 + (heights[1],) * 2, strict=True):
-        ax.set(xlim=(0, 338), ylim=(high, 0))
+        ax.set(xlim=(0, 340), ylim=(high, 0))
         ax.axis("off")
     says, said = (f"“{asks}” asks", "words are found", "words hand over"), []
     rows_of = ([it], places, places)
@@ -61,7 +87,8 @@ def through_matrices(
     for i, row in enumerate(places, 1):
         pairs = zip(q[it].tolist(), k[row].tolist(), strict=True)
         terms = " + ".join(f"{a:g} · {b:g}" for a, b in pairs)
-        said.append(f"{words[row]} scores {terms} = {scores[row]:g}")
+        weight = f"weight {weights[row]:.2f}"
+        said.append(f"{words[row]} scores {terms} = {scores[row]:g}, {weight}")
         _text(axes[1], 0, 132 + _HIGH * i, said[-1], ha="left", color=COLOURS["h"])
     last, gets = axes[3], (collected @ w_o).tolist()
     _text(last, 0, 10, f"W_O: what “{asks}” collects, and receives", ha="left", fontweight="bold")
@@ -79,19 +106,21 @@ def through_matrices(
 
 def _through(
     ax: Axes, words: Sequence[str], x: Tensor, w: Tensor, features: Sequence[str], letter: str
-) -> None:
-    """Write rows of words times a matrix, and what comes out."""
+) -> float:
+    """Write rows of words times a matrix, and what comes out; say where that begins."""
+    equals = _MATRIX + _WIDE * w.size(1) + 13
     for i, (word, row, out) in enumerate(zip(words, x.tolist(), (x @ w).tolist(), strict=True)):
         y = 70 + _HIGH * (i - (len(words) - 1) / 2)
         _text(ax, 46, y, word, ha="right")
         _cells(ax, 50, y, row, "b")
-        _cells(ax, 290, y, out, letter)
+        _cells(ax, equals + 13, y, out, letter)
     _text(ax, 157, 70, "×")
     for j, (feature, row) in enumerate(zip(features, w.tolist(), strict=True)):
         y = 70 + _HIGH * (j - (len(features) - 1) / 2)
         _text(ax, 212, y, feature, ha="right")
-        _cells(ax, 216, y, row, letter)
-    _text(ax, 277, 70, "=")
+        _cells(ax, _MATRIX, y, row, letter)
+    _text(ax, equals, 70, "=")
+    return equals + 13
 
 
 def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: Any) -> None:

@@ -179,8 +179,16 @@ def test_one_row_of_the_strips_is_written_out():
 def test_each_role_goes_through_its_matrix():
     figure = a_way_through_matrices()
     assert "bee times W_K: 6 2; sees times W_K: 0 4; bee times W_V: 4 4" in figure.text
-    assert "bee scores 1 · 6 + 0 · 2 = 6" in texts(figure)
+    assert "bee scores 1 · 6 + 0 · 2 = 6, weight 0.93" in texts(figure)
     assert texts(figure).count("3.87") == 3, "two numbers are collected, one is received"
+
+
+def test_a_row_goes_through_a_matrix():
+    row, matrix = torch.tensor([1.0, 0, 3]), torch.zeros(3, 3)
+    matrix[2, 1] = 2
+    figure = display.through_matrix(row, matrix, "a", ["x", "y", "z"], "y", name="one")
+    assert "1 0 3, times the matrix is its query, 0 6 0." in figure.text
+    assert texts(figure).count("y") == 1 + 2, "beside the matrix, over it and over the query"
 
 
 def test_lines_of_one_word_alone_are_those_that_are_lit():
