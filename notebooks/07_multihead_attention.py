@@ -10,11 +10,9 @@
 # them: `4 5` means that 4 made this line, and 5 gave it an axis for the batch.
 
 # %% tags=["fold-input"]
-import itertools
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
@@ -76,7 +74,19 @@ display.margin(PlainAttention, MADE_IN)
 # %% [markdown] name="all-of-it-in-18-lines"
 # Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class itself gives
 # the mask, `(b, n, m)`, its axis for the heads, `blocked[:, None]`. So padding, `(b, m)`, goes in as `padding[:, None]`,
-# and the staircase, `(n, m)`, as `future[None]`.
+# and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks nothing.
+#
+# Some lines take several steps at once. One by one they are nine: **three in, four across, two out.**
+#
+# | step | in the class | leaves | chapter |
+# |---|---|---|---|
+# | ask, offer, bring | `w_q`, `w_k`, `w_v`, each with `split` | `(b, h, n, d)`, `(b, h, m, d)` twice | 3, 4 |
+# | compare | `q @ k.mT`, divided by the root | `(b, h, n, m)` | 1 |
+# | cover | the first `masked_fill` | `(b, h, n, m)` | 6 |
+# | share | `softmax` | `(b, h, n, m)` | 1 |
+# | cover | the second `masked_fill` | `(b, h, n, m)` | 6 |
+# | collect | `weights @ v`, then `merge` | `(b, n, h * d)` | 1, 4 |
+# | write | `w_o` | `(b, n, e)` | 2 |
 #
 # ## One call
 #
@@ -111,22 +121,8 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # %% [markdown]
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Here are ten of its lines. Press
-# an underlined part to take it out; press several. Four calls compare what is left with the whole class:
-#
-# - *no mask*: the call that you have just made;
-# - *padding*: the cat sentence and a shorter one;
-# - *other sizes*: a larger class, sizes that all differ, a mask that differs from query to query;
-# - *one empty*: the same, with one sample in which nobody sees anything.
-#
-# Take out the six, one after the other. How often does the first call stop? (The two transposes go together, since the
-# second undoes the first: either without the other stops every call.)
-#
-# <details><summary>What do you expect?</summary>
-#
-# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other.
-#
-# </details>
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines; press
+# an underlined part to take it out, press several. Four calls compare what is left with the whole class:
 
 # %% tags=["hide-input"]
 SOURCE = display.source(PlainAttention).text
@@ -188,6 +184,29 @@ trials = {
     "other sizes": (larger, (query, key, value, blocked)),
     "one empty": (larger, (query, key, value, emptied)),
 }
+special = {
+    "no mask": "the call that you have just made",
+    "padding": "the cat sentence and a shorter one",
+    "other sizes": "values other than the keys, a mask that differs from query to query",
+    "one empty": "the same, and in one sample nobody sees anything",
+}
+sized = {}
+for name, (whole, (asks, offers, *_)) in trials.items():
+    across = whole.num_heads, whole.w_q.in_features // whole.num_heads
+    sized[name] = [*asks.shape[:2], offers.size(1), *across, special[name]]
+display.show(sized, columns=[*"bnmhd", ""], corner="call", decimals="<")
+
+# %% [markdown]
+# Take out the six, one after the other. How often does the first call stop? (The two transposes go together, since the
+# second undoes the first: either without the other stops every call.)
+#
+# <details><summary>What do you expect?</summary>
+#
+# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other.
+#
+# </details>
+
+# %% tags=["hide-input"]
 sets = [without(places) for places in range(2 ** len(WHEELS))]
 heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
 lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
@@ -216,10 +235,18 @@ told_apart(told, [*heard], missed="unnoticed", corner="without")
 #
 # Without a mask, nobody misses half of the parts. With padding, the missing transposes stop the call, because its
 # mask no longer fits the scores. The second fill matters in a [fully masked
-# row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one. And *differs* need not look
-# worse: without the root, *it* answers more clearly in these two sentences, and on them you would keep the change.
-# Among many random keys of a wide head, one then [takes nearly
-# everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
+# row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one.
+#
+# And *differs* need not look worse. Take out the root, and ask once more what *it* means, with *thirsty*:
+
+# %% tags=["hide-input"]
+rootless = build(without(2), attention)(x, x, x)[0][:, it]  # (2, 4)
+said = {"with the root": output[0, it, :2], "without": rootless[0, :2]}
+display.show(said, columns=one.FEATURES[:2])
+
+# %% [markdown]
+# More animal, less food: the answer is clearer, and on this sentence you would keep the change. Among many random keys of
+# a wide head, one then [takes nearly everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
 # stand where the heads of `(b, h, n, m)` are. Number the masks of two sentences 1 and 2. Which does each head get?
@@ -249,8 +276,7 @@ def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
     return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
 
 
-rootless = build(without(2), attention)(x, x, x)[0][:, it]  # (2, 4)
-yes, no = torch.tensor([[0, 1], [1, 0]])                    # of thirsty and sweet, (2,)
+yes, no = torch.tensor([[0, 1], [1, 0]])  # of thirsty and sweet, (2,)
 of_whole = output[:, it]
 for row, says in enumerate(rootless):
     assert says[yes[row]] > of_whole[row, yes[row]]
@@ -268,7 +294,8 @@ for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))
     drawn.append(draw_trial(*sizes))
     assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
 print(
-    f"✓ Of {len(sets) - 1} ways to take some out, no mask stops none; one empty shows each."
+    f"✓ Of {len(sets) - 1} ways to take some out, the call without a mask stops at none;"
+    " that with an empty sample shows each."
 )
 
 # %% [markdown]
@@ -318,12 +345,21 @@ assert theirs(query, key, value, **given)[0][2].isnan().all()
 assert theirs(query, key, value, need_weights=False, **given)[0].isfinite().all()
 print("✓ The call notices two of the five; padding alone, with keys for values, none.")
 
+# %% [markdown]
+# ## The cat, or the milk
+#
+# This is the end of Part I. It began with a pencil and a question: *the cat drank milk because it was thirsty*, and what
+# does *it* mean? Two numbers answer, 0.97 for the animal and 0.19 for the food, and one other last word, *sweet*, turns them round. You
+# have made every line on the way to them, and you know what the answer looks like when one of them is missing: mostly
+# like an answer.
+#
+# One thing is left to find out: does the watch come together on an empty bench?
+
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
 #
-# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, one step a line. By heart it goes
-# **three in, four across, two out**. In from `(b, n, e)` to the heads, `(b, h, n, d)`: ask, offer, bring. Across on
-# the table of scores, `(b, h, n, m)`: compare, cover, share, cover. Out to `(b, n, e)`: collect, write.
+# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, one step a line: **three in**, ask,
+# offer, bring; **four across**, compare, cover, share, cover; **two out**, collect, write.
 #
 # The check holds output, weights and gradients beside those of a right class, by the call that you have just read
 # and by one without a mask.
@@ -424,11 +460,29 @@ print(
 )
 
 # %% [markdown]
-# This is the end of Part I. It began with a pencil and a question: what does *it* mean? Now 18 lines answer in one
-# call. You can say what each of them is for, and show that the watch keeps time with PyTorch's.
+# Is your class to take the place of PyTorch's, or the other way round? [Before you
+# swap](../docs/package/before-you-swap.md) lists what raises no error then. Three things matter most:
 #
-# One thing no comparison shows. Inside PyTorch's own layer, a `forward` that you changed in a subclass of its class
-# may [never run](#cell-id=in-pytorchs-place), so count its calls.
+# - *Words as `(b, n, e)`*: write `batch_first=True`. By default they are `(n, b, e)`: the shapes are right, and words
+#   [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide).
+# - *Masks*: True is *blocked* in PyTorch's class and in yours, and *allowed* in `F.scaled_dot_product_attention`.
+# - *A subclass of PyTorch's class*: inside PyTorch's own layer, the `forward` that you changed [may never
+#   run](../docs/package/before-you-swap.md#a-forward-that-never-runs), so count its calls.
+
+# %% [markdown] name="dropout"
+# And to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
+# over the heads. In training, its **dropout** sets each to zero with probability p and divides the others by 1 − p, so
+# that a row adds up to one only on average.
+
+# %% tags=["proof"]
+y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24)
+for kind in (nn.MultiheadAttention, MultiheadAttention):
+    dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
+    sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
+    assert not sums.allclose(torch.ones_like(sums))
+    again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
+    assert again.allclose(torch.ones_like(again))
+print("✓ With dropout, some rows add up to another sum in training; in evaluation, none.")
 
 # %% [markdown]
 # ## Exercises
@@ -522,6 +576,12 @@ exercises.multihead_attention.check_alibi(AlibiAttention)
 # they are 1/4, 1/16, 1/64, 1/256.
 #
 # </details>
+#
+# <details><summary>The pencil's answer</summary>
+#
+# $e^{-1} \approx 0.37$: four places further, at 1/4 a place, takes 1 off the score, and the softmax takes the exponential.
+#
+# </details>
 
 
 # %% tags=["solution"]
@@ -539,7 +599,14 @@ class AlibiAttention(MultiheadAttention):
 
 exercises.multihead_attention.check_alibi.folded(AlibiAttention)
 
-# %% [markdown]
+# %% tags=["hide-input"]
+alike = torch.ones(1, 4, 6, 6)                                  # (1, 4, 6, 6)
+shares = AlibiAttention(24, 4).score(alike, alike).softmax(-1)  # (1, 4, 6, 6)
+torch.testing.assert_close(
+    shares[0, 0, 0, 5] / shares[0, 0, 0, 1], torch.tensor(-1.0).exp()
+)
+
+# %% [markdown] name="what-a-state-dict-does-not-know"
 # ### What a state_dict does not know
 #
 # *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module of the package's
@@ -600,414 +667,14 @@ def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
 exercises.multihead_attention.check_take_over.folded(take_over)
 
 # %% [markdown]
-# ## If you swap the class
-#
-# This part is for you if your class is to take the place of PyTorch's, or the other way round. First the layer that would
-# hold it, then a list of what to look at.
-
-# %% [markdown] name="in-pytorchs-place"
-# <!-- deeper: inside PyTorch's own layer -->
-# ### Going deeper: inside PyTorch's own layer
-#
-# A watch needs a case, and PyTorch has one, `nn.TransformerEncoderLayer`: attention by its own class,
-# `nn.MultiheadAttention`, followed by steps that the [next chapter](08_transformer_layers.ipynb) explains. Suppose
-# you have a better `forward`. You write a subclass of PyTorch's class that overrides it, and put it into a stack of
-# two such layers. How often does it run in one call: in training, and in evaluation, with gradients and without?
-#
-# <details><summary>What do you expect?</summary>
-#
-# In training, twice. In evaluation without gradients, never: the layer finds all that its shortcut asks for, multiplies
-# by the matrices that your class inherited, and hands out PyTorch's result.
-#
-# </details>
-
-
-# %% tags=["fold-input"]
-def noting(kind, ran):
-    """Make a subclass that notes each call of its forward in a list."""
-
-    class Noting(kind):
-        def forward(self, *given, **options):
-            ran.append(kind)
-            return super().forward(*given, **options)
-
-    return Noting
-
-
-def count_runs(attention, ran, texts, both):
-    """Count how often its forward runs in a stack of two layers, in three modes."""
-    layer, counts = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True), []
-    layer.double().self_attn = attention
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    for training, graded in ((True, True), (False, True), (False, False)):
-        ran.clear()
-        with torch.set_grad_enabled(graded):
-            encoder.train(training)(texts, *both)
-        counts.append(len(ran))
-    return counts
-
-
-# %% tags=["fold-input"]
-future = torch.ones(5, 5, dtype=torch.bool).triu(1)                     # (n, m)
-padding = torch.arange(5) >= torch.tensor([[5], [3], [0]])              # (b, m)
-texts = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-pairs = {"no mask": (), "future": (future,), "padding": (None, padding)}
-pairs["both"] = future, padding
-
-ran: list[type] = []
-inherited = noting(nn.MultiheadAttention, ran)(24, 4, batch_first=True).double()
-runs = {"your subclass of PyTorch's": count_runs(inherited, ran, texts, pairs["both"])}
-modes = "training", "evaluation", "and no gradients"
-display.show(dict(zip(modes, zip(*runs.values()))), columns=[*runs], corner="runs, of 2")
-
-# %% [markdown] name="what-pytorchs-layer-asks-for"
-# None of two, in the last row, which is where a model is put to use. There a layer with `batch_first=True`, an even
-# number of heads and otherwise default settings takes a shortcut, its **fast path**, and skips your `forward`.
-# Whatever you changed in it, the answers are PyTorch's, in the right shape. The hands move, and your wheels stand
-# still.
-#
-# So do not inherit: put in the class that you wrote. (If you skipped the exercise, run its solution.) `fit`, folded here,
-# gives it the numbers of PyTorch's class, makes one mask of the two that the layer passes, and refuses what your class
-# cannot do, such as dropout. Two more lines keep you off the fast path, which is for classes that keep the numbers of
-# $W_Q$, $W_K$ and $W_V$ packed into one tensor. The first line says so of the biases, which a layer asks for when it is
-# called; the second of the matrices, which a stack of layers asks about when it is built. Yours are not packed:
-
-
-# %% tags=["fold-input"]
-def read_masks(
-    query, key, key_padding_mask=None, attn_mask=None, need_weights=False, is_causal=False
-):
-    """Make one mask of those that the layer gives; True is blocked."""
-    added = query.new_zeros(len(query), query.size(1), key.size(1))  # (b, n, m)
-    if key_padding_mask is not None:
-        added += key_padding_mask[:, None]
-    if attn_mask is not None:
-        added += attn_mask  # an error where it has an axis for the heads
-    blocked = added == -math.inf  # (b, n, m)
-    if added[~blocked].any() or need_weights or (is_causal and attn_mask is None):
-        raise ValueError(
-            "masks hold 0 or -inf alone, is_causal has one, weights are by head"
-        )
-    return blocked
-
-
-def copy_numbers(theirs, ours):
-    """Put the numbers of PyTorch's class into a class like this chapter's."""
-    usual = theirs.batch_first and theirs.in_proj_weight is not None
-    appends = theirs.add_zero_attn or theirs.bias_k is not None
-    if not usual or theirs.in_proj_bias is None or theirs.dropout or appends:
-        raise ValueError(
-            "no dropout, appended keys or other widths; biases, the batch first"
-        )
-    weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
-    for linear, weight, bias in zip((ours.w_q, ours.w_k, ours.w_v), weights, biases):
-        linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
-    ours.w_o = theirs.out_proj
-    return ours
-
-
-# %% tags=["fold-input"]
-def fit(theirs, kind):
-    """Make a class that answers the layer's call, with the numbers of PyTorch's."""
-
-    class Fitted(kind):
-        batch_first = True
-
-        def forward(self, query, key, value, **given):
-            return super().forward(query, key, value, read_masks(query, key, **given))
-
-    return copy_numbers(theirs, Fitted(theirs.embed_dim, theirs.num_heads))
-
-
-def ask(layer, texts, pairs):
-    """Give the output under each pair of masks, and its gradient."""
-    outputs = {name: layer(texts, *pair) for name, pair in pairs.items()}
-    return {name: (y, *one.gradients(y, [texts])) for name, y in outputs.items()}
-
-
-def equal(found, right):
-    """Say for each pair of masks whether the output is the same, and the gradient."""
-    return {name: [*map(torch.allclose, found[name], right[name])] for name in right}
-
-
-# %%
-theirs = nn.MultiheadAttention(24, 4, batch_first=True).double()
-mine = fit(theirs, noting(MyAttention, ran))
-mine.in_proj_bias = None
-mine._qkv_same_embed_dim = False
-
-# %% tags=["hide-input"]
-of_package = noting(MultiheadAttention, ran)(24, 4, batch_first=True).double()
-made = {"yours": mine, "a subclass of the package's": of_package}
-run = {name: count_runs(each, ran, texts, pairs["both"]) for name, each in made.items()}
-display.show(dict(zip(modes, zip(*run.values()))), columns=[*run], corner="runs, of 2")
-
-# %% [markdown]
-# Two of two, in every row, and output and gradient are those of PyTorch's class, as the next fold shows. You can spare
-# yourself `fit` and the two lines: start from the package's class, `from annotated_attention import
-# MultiheadAttention`. It has PyTorch's names and layouts and takes PyTorch's checkpoint ([line by
-# line](../docs/package/line-by-line.md)), and what you override in a subclass of it runs in every row, too.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: is it the same, and what without the two lines? -->
-# ### Going deeper: is it the same, and what without the two lines?
-#
-# Ask a layer and a stack of PyTorch's, with `texts` of three samples, under the four pairs of masks above: none, the future,
-# the padding, both. Then put your class into the layer.
-
-# %%
-layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)  # two copies, for later
-before, before_in_stack = ask(layer, texts, pairs), ask(stack, texts, pairs)
-layer.self_attn = fit(layer.self_attn, MyAttention)
-
-# %% tags=["proof"]
-assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
-print("✓ In training, the same: output and gradient, under four pairs of masks.")
-
-# %% [markdown]
-# Your lines run inside PyTorch. The two above are still missing. Switch the layer to evaluation:
-
-# %% tags=["hide-input"]
-try:
-    layer.eval()(texts)
-except AttributeError as error:
-    print(error)
-
-# %% [markdown]
-# It stops before your class is called, since it looks for `in_proj_bias`. None means *no biases*, and then there is no fast
-# path.
-
-# %%
-layer.self_attn.in_proj_bias = None
-layer.self_attn._qkv_same_embed_dim = False
-encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-# %% tags=["proof"]
-assert [*runs.values(), *run.values()] == [[2, 2, 0], [2, 2, 2], [2, 2, 2]]
-odd = noting(nn.MultiheadAttention, ran)(24, 3, batch_first=True).double()
-assert count_runs(odd, ran, texts, pairs["both"]) == [2, 2, 2]  # no fast path
-assert all(itertools.chain(*equal(ask(encoder, texts, pairs), before_in_stack).values()))
-assert all(itertools.chain(*equal(ask(layer, texts, pairs), before).values()))
-with torch.no_grad():
-    for name, pair in pairs.items():
-        torch.testing.assert_close(layer(texts, *pair), before[name][0])
-print("✓ In evaluation, the same again: in the layer and in the stack, with every mask.")
-
-# %% tags=["hide-input"]
-theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-ours, linears = fit(theirs, PlainAttention), ("w_q", "w_k", "w_v")
-asking = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)        # (3, 5, 24)
-keys, values = torch.randn(2, 3, 7, 24, dtype=torch.float64).requires_grad_()  # (3, 7, 24)
-blocked = torch.rand(5, 7) < 0.4, masks.block_padding(torch.tensor([7, 4, 0]), 7)
-added, ends = (torch.zeros(x.shape).double().masked_fill(x, -math.inf) for x in blocked)
-given = {"attn_mask": added, "key_padding_mask": ends, "need_weights": False}
-mine, other = (
-    each(asking, keys, values, **given)[0] for each in (ours, theirs)
-)  # (3, 5, 24)
-torch.testing.assert_close(mine, other)
-inputs = [asking, keys, values, theirs.out_proj.weight]
-packed = [theirs.in_proj_weight, theirs.in_proj_bias]
-*of_theirs, of_weight, of_bias = one.gradients(other, inputs + packed)
-rows = [getattr(getattr(ours, w), kind) for kind in ("weight", "bias") for w in linears]
-*of_ours, q, k, v, q_bias, k_bias, v_bias = one.gradients(mine, inputs + rows)
-torch.testing.assert_close(of_ours, of_theirs)
-torch.testing.assert_close(torch.cat([q, k, v]), of_weight)
-torch.testing.assert_close(torch.cat([q_bias, k_bias, v_bias]), of_bias)
-
-# %% tags=["proof"]
-number = (future * 1.0).masked_fill(future, -math.inf).double()  # (5, 5)
-for unread in (
-    {"key_padding_mask": padding[1:2]},  # Booleans: the layer makes numbers of them
-    {"attn_mask": future * -1e9},
-    {"is_causal": True},
-    {"need_weights": True},
-    {"average_attn_weights": True},
-    {"attn_mask": number.repeat(4, 1, 1)},
-):
-    alone = texts[:1]  # (1, 5, 24), one sample and four heads
-    try:
-        refused = not layer.self_attn(alone, alone, alone, **unread)
-    except (ValueError, RuntimeError, TypeError):
-        refused = True
-    assert refused, unread
-settings = {"dropout": 0.1, "add_bias_kv": True, "add_zero_attn": True, "kdim": 7}
-for name, value in {**settings, "batch_first": False, "bias": False}.items():
-    asked = {"batch_first": True, name: value}
-    try:
-        refused = not fit(nn.MultiheadAttention(24, 4, **asked), PlainAttention)
-    except ValueError:
-        refused = True
-    assert refused, asked
-print("✓ A call with other keys and values agrees, too; what yours cannot do, it refuses.")
-
-# %% tags=["proof"]
-from torch.func import functional_call
-
-layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True).double()
-expected, checkpoint = layer(texts), layer.state_dict()
-for batch_first in (True, False):  # a checkpoint loads into both
-    layer.self_attn = MultiheadAttention(
-        24, 4, batch_first=batch_first, dtype=torch.float64
-    )
-    layer.load_state_dict(checkpoint)
-    assert layer(texts).shape == expected.shape
-    assert torch.allclose(layer(texts), expected) == batch_first
-small = PlainAttention(24, 4).double()
-projections = [small.w_q, small.w_k, small.w_v]
-packed = {
-    "in_proj_weight": torch.cat([linear.weight for linear in projections]),
-    "in_proj_bias": torch.cat([linear.bias for linear in projections]),
-    "out_proj.weight": small.w_o.weight,
-    "out_proj.bias": small.w_o.bias,
-}
-query = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)          # (2, 3, 24)
-key, value = torch.randn(2, 2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-final = MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-by_head = {"average_attn_weights": False}
-ends = masks.block_padding(torch.tensor([5, 3]), 5)  # (2, 5)
-of_final = functional_call(final, packed, (query, key, value, ends), by_head)
-of_small = small(query, key, value, ends[:, None])
-torch.testing.assert_close(of_final, of_small)
-inputs = [query, key, value, *small.parameters()]
-gradients = one.gradients(of_final[0], inputs), one.gradients(of_small[0], inputs)
-torch.testing.assert_close(*gradients)
-print(f"✓ The package's class and this one agree, in {len(inputs)} gradients, too.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="before-you-swap"
-# ## What bites silently
-#
-# > **Before you swap.** Three things need not raise an error when one class takes the place of another. *Yours* is the
-# > class of this chapter.
-# >
-# > - *Words as `(b, n, e)`*: write `batch_first=True`. The default is `(n, b, e)`: the checkpoint loads, the shapes are
-# >   right, and words [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide).
-# > - *A mask in which True is allowed*: write `~mask`. True is *blocked* in PyTorch's class, the package's and yours;
-# >   `F.scaled_dot_product_attention` has it the other way round.
-# > - *A causal mask, `future`, `(n, m)`*: write `attn_mask=future`, and for yours `future[None]`. Yours takes the rows of a
-# >   bare `future` for heads: where n = h, all queries of head i get row i, and nothing complains. Other n > 1 stop.
-# >   (`is_causal=True` does not replace the mask: to PyTorch's class it is a hint.)
-
-# %% [markdown]
-# <!-- deeper: the flag is_causal -->
-# ### Going deeper: the flag is_causal
-#
-# A flag of PyTorch's class, `is_causal=True`, promises to hide the future. Change the last word, and see whether PyTorch's class lets the
-# first one notice. Alone the flag stops the call or hides nothing, for it wants masks beside it. In the last two rows it
-# gets one, then two, which block nothing themselves:
-
-
-# %% tags=["fold-input"]
-def sees_the_future(module, **asked):
-    """Say whether the first word's output reacts to the last word."""
-    y = torch.randn(2, 4, 24)  # (b, n, e)
-    other = torch.cat([y[:, :3], torch.randn(2, 1, 24)], 1)
-    try:
-        first, second = (module(z, z, z, **asked)[0][:, 0] for z in (y, other))
-    except RuntimeError:
-        return "error"
-    return "no" if torch.allclose(first, second) else "yes"
-
-
-def in_all(fast, need_weights, **asked):
-    """Say it for PyTorch's class, in all modes that take the fast path, or that do not."""
-    slow = (True, True), (False, True), (True, False)  # training, with gradients
-    said = set()
-    for training, graded in [(False, False)] if fast else slow:
-        of_torch = nn.MultiheadAttention(24, 4, batch_first=True).train(training)
-        with torch.set_grad_enabled(graded):
-            said.add(sees_the_future(of_torch, need_weights=need_weights, **asked))
-    (answer,) = said
-    return answer
-
-
-# %% tags=["hide-input"]
-ahead, free = masks.block_future(4), torch.zeros(4, 4).bool()  # (n, m)
-flag = {"is_causal": True}
-calls = {
-    "attn_mask=future": {"attn_mask": ahead},
-    "is_causal=True": flag,
-    "… and attn_mask": flag | {"attn_mask": free},
-    "… and both masks": flag
-    | {"attn_mask": free, "key_padding_mask": torch.zeros(2, 4).bool()},
-}
-ways = {"default": (False, True), "need_weights=False": (False, False)}
-ways["fast path"] = True, False
-noticed = {
-    call: [in_all(*way, **asked) for way in ways.values()] for call, asked in calls.items()
-}
-title = f"PyTorch {torch.__version__.split('+')[0]}"
-display.show(
-    noticed, columns=[*ways], corner="leaks the future?", decimals="<", title=title
-)
-
-# %% tags=["proof"]
-assert [*noticed.values()] == [
-    ["no", "no", "no"],
-    ["error", "error", "yes"],
-    ["yes", "no", "yes"],
-    ["yes", "yes", "yes"],
-]
-for call, asked in calls.items():  # on the fast path, with weights and without
-    assert in_all(True, True, **asked) == noticed[call][-1]
-print("✓ Each cell in training and in evaluation, and the last with weights and without.")
-
-# %% [markdown]
-# Only the mask itself never leaks. The flag is a hint about the mask that you give, not a mask. So write
-# `attn_mask=future`.
-
-# %% tags=["hide-input"]
-theirs = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-y = torch.randn(2, 4, 24, dtype=torch.float64)  # (2, 4, 24), as many words as heads
-leak = [small(y, y, y, each)[1][..., ahead].any() for each in (ahead[None], ahead)]
-assert leak == [False, True]
-final.load_state_dict(theirs.state_dict())
-alone = final(y, y, y, is_causal=True)[0]  # (2, 4, 24)
-for each in (theirs, final):
-    torch.testing.assert_close(alone, each(y, y, y, attn_mask=ahead)[0])
-flagged = {"attn_mask": free, "is_causal": True}
-torch.testing.assert_close(theirs(y, y, y, **flagged, need_weights=False)[0], alone)
-torch.testing.assert_close(theirs(y, y, y, **flagged)[0], theirs(y, y, y)[0])
-bare = F.scaled_dot_product_attention(y, y, y, attn_mask=~ahead)  # (2, 4, 24)
-torch.testing.assert_close(bare, F.scaled_dot_product_attention(y, y, y, is_causal=True))
-
-# %% tags=["hide-input"]
-for n in range(1, 7):  # queries, under a bare mask
-    try:
-        stopped = not small(torch.ones(2, n, 24).double(), y, y, torch.zeros(n, 4).bool())
-    except RuntimeError:
-        stopped = True
-    assert stopped == (n not in (1, 4)), n
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="dropout"
-# To look at the weights, call `.eval()`, and ask for `average_attn_weights=False`, or you get their mean over the heads.
-# In training, **dropout** sets each to zero with probability p and divides the others by 1 − p, so that a row adds up to
-# one only on average.
-
-# %% tags=["proof"]
-for kind in (nn.MultiheadAttention, MultiheadAttention):
-    dropping = kind(24, 4, dropout=0.5, batch_first=True, dtype=torch.float64)
-    sums = dropping(y, y, y)[1].sum(-1)  # (2, 4)
-    assert not sums.allclose(torch.ones_like(sums))
-    again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
-    assert again.allclose(torch.ones_like(again))
-print("✓ With dropout, some rows add up to another sum in training; in evaluation, none.")
-
-# %% [markdown]
 # ## What you have now
 #
 # > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
+# >
+# > Three in, four across, two out: from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the scores, `(b, h, n, m)`;
+# > and back to `(b, n, e)`.
 # >
 # > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
 # > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
