@@ -17,7 +17,7 @@
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters, display
+from annotated_book import chapters, display, measured
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
@@ -89,21 +89,20 @@ display.two_sums(
 # Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight: *it*
 # cannot look for an animal and a food separately.
 #
-# And what does *it* receive? With *thirsty* it should hear of an animal, with *sweet* of a food.
+# And what does *it* receive? $W_V$ hands *quality* to each head, in the first column of its strip. Each column of V is
+# collected with the weights of its head; uncut, all four with the same.
 
-# %% tags=["fold-input"]
-rows = {}
-for word, words in endings.items():
-    rows[f"cut, {word}"] = two.two_heads(words)[0][it, :2]
-for word, words in endings.items():
-    mixed, _ = one.attend(words @ w_q, words @ w_k, words @ w_v)  # (n, h * d), (n, n)
-    rows[f"uncut, {word}"] = (mixed @ two.W_O)[it, :2]
-display.show(rows, columns=one.FEATURES[:2])
+# %% tags=["hide-input"]
+ways = {
+    "uncut": uncut[it] @ x @ w_v,
+    "cut": torch.cat([row @ x @ head[2] for row, head in zip(shares[1:], two.HEADS)]),
+}
+display.handed_over(x, w_v, one.WORDS, one.FEATURES, ways, name="handed-over")
 
 # %% [markdown]
-# Uncut, 1.09 four times: 0.46 · 2 from the quality of the last word, and 0.17 · 1 from that of *it*. That is louder than
-# any true answer, 0.97, and it answers nothing. $W_V$ puts *quality* into the first column of each strip, and uncut both
-# are collected with the same weights, so *animal* and *food* receive the same, whatever the last word is.
+# Cut, the animal head hears 0.97 and the food head 0.19: the cat. Uncut, both get 1.09: 0.46 · 2 from *thirsty* and
+# 0.17 · 1 from *it* itself. That is louder than any true answer, and it answers nothing, for the two are the same,
+# whatever the last word is.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -209,13 +208,6 @@ torch.testing.assert_close(module(x, x, x), two.two_heads(x))
 print("✓ With the matrices of the pair, the module returns what two_heads returned.")
 
 # %% [markdown]
-# The class refuses a number of heads that does not divide the width, since it takes d to be e / h. That is a habit and no
-# law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
-# --> numbers wide and has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!--
-# quoted --> wide, so together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to
-# 2,880<!-- quoted -->.
-# (These are the defaults of `GptOssConfig` in `transformers`.)
-#
 # Eight heads took 41 products, and take six now. How much of the multiplying does that save? Count for the list of
 # the last chapter and for the stack, with 64 words.
 
@@ -251,8 +243,15 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
-# in a call. With 512<!-- setting --> tokens and more, on a CPU with two threads, [Speed](15_speed.ipynb) finds that a list
-# of eight heads takes longer, but nowhere near eight times as long.
+# in a call. [Speed](15_speed.ipynb) times one call of a list of eight heads, and of eight at once, split as in the next
+# chapter: 512<!-- setting --> tokens or more, forward alone and with gradients, on a CPU with two threads. The list takes
+# longer each time, and less than half as long again.
+
+# %% tags=["hide-input"]
+for timed in measured.find("one by one"):
+    longer = timed["ratios"]["all heads at once"]["a list of heads"][1]  # the median
+    _, tokens, _, heads = timed["size"]
+    assert (heads, timed["threads"], tokens >= 512, 1 < longer < 1.5) == (8, 2, True, True)
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -312,6 +311,20 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 # <!-- /deeper -->
 
 # %% [markdown]
+# <!-- deeper: heads wider than the model -->
+# ### Going deeper: heads wider than the model
+#
+# The class refuses a number of heads that does not divide the width, since it takes d to be e / h. That is a habit and no
+# law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
+# --> numbers wide and has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!--
+# quoted --> wide, so together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to
+# 2,880<!-- quoted -->.
+# (These are the defaults of `GptOssConfig` in `transformers`.)
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Along the other axis
 #
 # The second question of this page is still open: does it matter how you stack? Take the pair of heads once more, stack
@@ -327,19 +340,21 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 # Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
 
 # %% tags=["fold-input"]
-rows = {}
-for dim in (0, 1):
-    for word, words in endings.items():
-        wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
+rows = {"cut, dim=0": [], "uncut": [], "cut, dim=1": []}
+for words in endings.values():
+    wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
+    rows["uncut"] += (one.attend(*wide)[0] @ two.W_O)[it, :2].tolist()
+    for dim in (0, 1):
         mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
         merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
-        rows[f"dim={dim}, {word}"] = (merged @ two.W_O)[it, :2]
-display.show(rows, columns=one.FEATURES[:2])
+        rows[f"cut, dim={dim}"] += (merged @ two.W_O)[it, :2].tolist()
+columns = [f"{word}: {feature}" for word in endings for feature in one.FEATURES[:2]]
+display.show(rows, columns=columns)
 
 # %% [markdown]
-# Others, in the usual shape: 1.00, four times. `@` multiplies the last two axes and takes all axes before them for
-# independent problems. With `dim=1` the last two are h and d: each word is a problem of its own, and its heads attend to
-# each other.
+# Others, in the usual shape: 1.00, four times, and as deaf to the last word as the uncut sheet. `@` multiplies the last
+# two axes and takes all axes before them for independent problems. With `dim=1` the last two are h and d: each word is a
+# problem of its own, and its heads attend to each other.
 
 # %% tags=["hide-input"]
 titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"

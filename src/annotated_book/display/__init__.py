@@ -29,6 +29,7 @@ _HOMES = {
     "heads_table": "many_heads",
     "kinds_of_answers": "patching",
     "layers": "layer_drawings",
+    "handed_over": "way_through",
     "live": "_live",
     "margin": "margins",
     "looks": "many_looks",

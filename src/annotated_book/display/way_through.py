@@ -186,6 +186,60 @@ def _fan(ax: Axes, sheets: Sequence[list[list[str]]], corner: tuple[float, float
     ax.text(left + 62, low + 18, "stack: (h, n, d)", ha="center", **ink)
 
 
+def handed_over(
+    x: Tensor,
+    w: Tensor,
+    words: Sequence[str],
+    features: Sequence[str],
+    collected: dict[str, Tensor],
+    *,
+    name: str,
+) -> Output:
+    """Draw the values that two heads hand over, side by side, and what “it” collects of them.
+
+    Args:
+        x: (n, e).
+        w: (e, h * d), the columns of head 1 before those of head 2.
+        words: n of them.
+        features: e names, of the rows of the matrix.
+        collected: under the name of each way a row, (h * d,).
+        name: the figure's name, see ``finish``.
+    """
+    values = _whole(x @ w)
+    high = 58 + 18 * len(words) + 22 * len(collected)
+    drawing, (made, mixed) = panels(600, high * 600 // 640, columns=2)
+    look: dict[str, Any] = {"va": "center", "fontsize": 11}
+    for ax in (made, mixed):
+        ax.set(xlim=(0, 320), ylim=(high, 0))
+        ax.axis("off")
+    for title, middle in (("X", 90), ("× W_V", 260)):
+        made.text(middle, 12, title, ha="center", **look)
+    for j, (word, row, heads) in enumerate(zip(words, _whole(x), values, strict=True)):
+        y = 40 + 18 * j
+        made.text(45, y, word, ha="right", **look)
+        mixed.text(95, y, word, ha="right", **look)
+        _cells(made, 50, y, row, 20, "")
+        _cells(mixed, 100, y, heads, 48, _HEADS)
+    for i, (feature, row) in enumerate(zip(features, _whole(w), strict=True)):
+        made.text(214, 40 + 18 * i, feature, ha="right", **look)
+        _cells(made, 220, 40 + 18 * i, row, 20, _HEADS)
+    mixed.text(95, 12, "= V", ha="right", **look)
+    for i, letter in enumerate(_HEADS):
+        mixed.text(148 + 96 * i, 12, f"head {i + 1}", ha="center", color=COLOURS[letter], **look)
+    for ax, x_, rows in ((made, 260, len(w)), (mixed, 196, len(words))):
+        ax.plot([x_] * 2, [26, 36 + 18 * rows], "k--", linewidth=1.4)
+    told = [f"{word} {' '.join(row)}" for word, row in zip(words, values, strict=True)]
+    y = 44 + 18 * len(words)
+    mixed.text(95, y, "“it” collects", ha="right", **look)
+    for i, (way, numbers) in enumerate(collected.items()):
+        written, y = _written(numbers.tolist()), 62 + 18 * len(words) + 22 * i
+        mixed.text(95, y, way, ha="right", fontweight="bold", **look)
+        _cells(mixed, 100, y, written, 48, _HEADS if way == "cut" else "")
+        told.append(f"“it” collects, {way}: {' '.join(written)}")
+    alt = f"X times W_V is V, head 1 in its left half and head 2 in its right: {'; '.join(told)}."
+    return finish(drawing, name=name, alt=alt)
+
+
 def two_sums(
     query: Tensor,
     keys: Tensor,

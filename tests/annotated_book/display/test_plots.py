@@ -76,6 +76,12 @@ def some_sums(name="sums"):
     )
 
 
+def some_values(name="values"):
+    x, w = torch.eye(3, 4), torch.arange(16.0).view(4, 4)
+    ways = {"uncut": torch.tensor([1.5, 2, 3, 4]), "cut": torch.tensor([0.25, 0, 0, 5])}
+    return display.handed_over(x, w, ["a", "because", "c"], [*"uvwx"], ways, name=name)
+
+
 def two_stacks(name="stacks", words=WORDS):
     listens = weights(2, len(words)), weights(2, 2)
     return display.stacks(words, 1, *listens, ("heads first", "words first"), name=name)
@@ -213,6 +219,13 @@ def test_a_score_that_is_cut_is_two_sums():
     divided = [x for a, b in ((6, 1), (6, 5)) for x in ((a + b) / 2, a / 2**0.5, b / 2**0.5)]
     numbers = [f"{x:.2f}" for x in (*divided, *weights(3, 3).flatten())]
     assert [text for text in seen if "." in text] == numbers
+
+
+def test_what_heads_hand_over_stands_in_their_columns():
+    said = "“it” collects, uncut: 1.50 2.00 3.00 4.00; “it” collects, cut: 0.25 0.00 0.00 5.00."
+    assert f"a 0 1 2 3; because 4 5 6 7; c 8 9 10 11; {said}" in some_values().text
+    seen = texts(some_values())
+    assert {*"uvwx", "head 1", "head 2", "1.50", "0.25"} < {*seen}
 
 
 def test_frames_say_to_whom_a_word_listens():
