@@ -13,7 +13,7 @@ from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _WIDE, _HIGH = 24, 20  # of a cell
-_MATRIX = 216  # where a matrix begins
+_NARROW = 18  # a cell, where a phone is to show four in a row three times
 
 
 def through_matrix(
@@ -30,12 +30,12 @@ def through_matrix(
         name: the figure's name, see ``finish``.
     """
     column = features.index(asked)
-    drawing, (ax,) = panels(440, 122)
-    ax.set(xlim=(0, 440), ylim=(122, 0))
+    drawing, (ax,) = panels(340, 122)
+    ax.set(xlim=(28, 368), ylim=(122, 0))
     ax.axis("off")
-    out = _through(ax, [word], row[None], matrix, features, "n")
-    for left, y in ((_MATRIX, 22), (out, 52)):
-        _text(ax, left + _WIDE * column, y, asked, ha="left")
+    lefts = _through(ax, [word], row[None], matrix, features, "n", _NARROW)
+    for left, y in zip(lefts, (22, 52), strict=True):
+        _text(ax, left + _NARROW * column, y, asked, ha="left")
     alt = f"“{word}”, {_joined(row)}, times the matrix is its query, {_joined(row @ matrix)}."
     return finish(drawing, name=name, alt=alt)
 
@@ -105,22 +105,30 @@ def through_matrices(
 
 
 def _through(
-    ax: Axes, words: Sequence[str], x: Tensor, w: Tensor, features: Sequence[str], letter: str
-) -> float:
-    """Write rows of words times a matrix, and what comes out; say where that begins."""
-    equals = _MATRIX + _WIDE * w.size(1) + 13
-    for i, (word, row, out) in enumerate(zip(words, x.tolist(), (x @ w).tolist(), strict=True)):
+    ax: Axes,
+    words: Sequence[str],
+    x: Tensor,
+    w: Tensor,
+    features: Sequence[str],
+    letter: str,
+    wide: float = _WIDE,
+) -> tuple[float, float]:
+    """Write rows of words times a matrix, and what comes out; say where both begin."""
+    times = 61 + wide * x.size(1)
+    matrix = times + 59
+    out = matrix + wide * w.size(1) + 26
+    for i, (word, row, made) in enumerate(zip(words, x.tolist(), (x @ w).tolist(), strict=True)):
         y = 70 + _HIGH * (i - (len(words) - 1) / 2)
         _text(ax, 46, y, word, ha="right")
-        _cells(ax, 50, y, row, "b")
-        _cells(ax, equals + 13, y, out, letter)
-    _text(ax, 157, 70, "×")
+        _cells(ax, 50, y, row, "b", wide)
+        _cells(ax, out, y, made, letter, wide)
+    _text(ax, times, 70, "×")
     for j, (feature, row) in enumerate(zip(features, w.tolist(), strict=True)):
         y = 70 + _HIGH * (j - (len(features) - 1) / 2)
-        _text(ax, 212, y, feature, ha="right")
-        _cells(ax, _MATRIX, y, row, letter)
-    _text(ax, equals, 70, "=")
-    return equals + 13
+        _text(ax, matrix - 4, y, feature, ha="right")
+        _cells(ax, matrix, y, row, letter, wide)
+    _text(ax, out - 13, 70, "=")
+    return matrix, out
 
 
 def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: Any) -> None:
