@@ -171,6 +171,37 @@ def fast_path(size: Size, mode: str) -> Contenders:
     return like("fast path off", {"fast path off": slow, "fast path": fast})
 
 
+def kernels(size: Size) -> Contenders:
+    """Make PyTorch's function on the same numbers, in layouts that get one kernel or another.
+
+    Heads that lie apart, (b, n, d, h), are other heads than those that lie together, so each layout
+    is compared with its own, made contiguous.
+    """
+    h = size[3]
+
+    def together(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (h, -1)).transpose(1, 2)
+
+    def apart(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2)
+
+    def attend(q: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q)
+
+    def merged(heads: Tensor) -> Tensor:
+        return heads.transpose(1, 2).flatten(2)
+
+    ways: dict[str, Contender] = {
+        "(b, h, n, d)": lambda x: merged(attend(together(x))),
+        "(b * h, n, d)": lambda x: merged(attend(together(x).flatten(0, 1)).view_as(together(x))),
+        "cut as (b, n, d, h)": lambda x: merged(attend(apart(x))),
+        "cut so, then contiguous": lambda x: merged(attend(apart(x).contiguous())),
+    }
+    first, second, third, fourth = ways
+    same = {first: second, second: first, third: fourth, fourth: third}
+    return {name: (way, ways[same[name]]) for name, way in ways.items()}
+
+
 def one_by_one(size: Size, mode: str) -> Contenders:
     """Make the chapters' list of heads, and all heads at once; both return their weights."""
     ours, _ = pair(size, mode, bias=False)

@@ -34,6 +34,9 @@ def plan() -> Iterator[Case]:
         yield Case("versions", size, MODES[0], build, ("bare minimum",))
         build = partial(made.fast_path, size, MODES[2])
         yield Case("fast path", size, MODES[2], build, ("fast path off",))
+    longest = SIZES[2]
+    build = partial(made.kernels, longest)
+    yield Case("kernels", longest, MODES[2], build, ("(b, h, n, d)",))
     middle = SIZES[1]
     build = partial(made.fewer_keys, middle)
     yield Case("fewer keys", middle, MODES[0], build, ("every head",))
