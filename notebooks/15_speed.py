@@ -1,65 +1,58 @@
 # %% [markdown]
 # # Speed
 #
-# *What makes attention slow on a CPU?*
+# *Why is my attention slow, what do I change, and how do I know?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can say what slows a call down, and how to measure
-# that.*
+# *7 minutes and 2 of exercises. Afterwards you can find what slows a call down, change the line that
+# does it, and measure whether that helped.*
 #
-# Ask a cashier what you have to pay, and you get one number. Ask for a receipt as well, and the sum
-# stays the same, but every line has to be printed, and new paper fetched. So ask for no receipt that
-# you will not read: `need_weights=False`.
-#
-# Attention's receipt is its weights. Without them, PyTorch's **fused kernel** takes a block of keys at a
-# time, keeps a running sum, and never writes the `(n, m)` weights to memory: this is FlashAttention
-# [[Dao et al.](../docs/references.md#dao-2022)], and you build one in [Tiles](23_tiles.ipynb). If you
-# ask for the weights, that kernel cannot be used. All of them have to be written, and this decides the
-# speed more than anything else in this chapter.
-#
-# All times come from one machine with two threads on a CPU. Each is the median of several **rounds**, in
-# which all that is compared takes turns; the **quartiles** enclose the middle half of the rounds. Yours
-# will differ, and `make bench` measures them there. What carries over to a GPU stands
-# [below](#cell-id=and-on-a-gpu).
+# For self-attention in evaluation, `nn.MultiheadAttention` takes a shortcut through C++, its **fast path**. One
+# line switches it off, and the output stays the same up to rounding. Give it a sequence of 2,048 tokens, and write
+# `need_weights=False`. How much longer does the call take without the shortcut?
 
 # %% tags=["hide-input"]
+import warnings
+
+import torch
+import torch.nn.functional as F
+
 from annotated_book import display, measured
 from annotated_book.measured import find  # gives you the cases of a section
 
 RESULTS = measured.load()
 RUN = RESULTS["provenance"]
-SIZES = [tuple(row["size"]) for row in find("versions", mode="forward")]
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
-print("{cpu}, {threads} threads, torch {torch}".format(**RUN))
-print("measured {date:.10}, commit {commit:.7}".format(**RUN))
+table = {}
+for row in find("fast path"):
+    times = (row["milliseconds"][name][MIDDLE] for name in ("fast path", "fast path off"))
+    ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
+    table["n = {1:,}, b = {0}".format(*row["size"])] = [*times, f"×{ratio:.2f}"]
+columns = ["fast path, ms", "switched off, ms", "it takes"]
+display.show(table, columns=columns, decimals=1)
+
+# %% [markdown]
+# It takes 56 ms, where the fast path takes 98. On short sequences the shortcut is one. On the long sequence
+# it takes three quarters *more* time.
+#
+# Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same,
+# but every line has to be printed. Attention's receipt is its weights, n · m numbers for each head. The
+# fast path prints all of it, even when you decline. So with long sequences, write
+# `torch.backends.mha.set_fastpath_enabled(False)`. Most slow attention is slow in this way: somewhere a
+# receipt is printed.
+#
+# All times here are of calls in **evaluation**, without gradients, with two threads on a CPU. Each is the
+# median of several **rounds**, in which all that is compared takes turns. Yours will differ, and
+# `make bench` measures them. What changes on a GPU stands [below](#cell-id=and-on-a-gpu).
+
+# %% tags=["hide-input"]
+again = RUN["renewed"]["kernels"]
+print("{cpu}, {threads} threads, torch {torch}, {date:.10}".format(**RUN))
+print("the table of layouts: {cpu}, {threads} threads, {date:.10}".format(**again))
 
 # %% [markdown] name="the-price-of-the-weights"
 # ## Should I ask for the weights?
 #
-# Here is one call of the final class, at three sizes: many short sequences, some of medium length, and a
-# single long one, with 8 heads (and e = 512, but 256 for the short ones). The matrix products are the same with weights and without. How many times as long does
-# the call take with them, in evaluation? That depends on what happens to memory that is freed: whether the
-# process keeps it for the next call, or returns it to the system.
-
-# %% tags=["hide-input"]
-table = {}
-for size in SIZES:
-    b, n, _, h = size
-    same = {"size": list(size), "mask": "none", "mode": "inference"}
-    times = {
-        (row["memory"], row["weights"]): row["milliseconds"]["final class"][MIDDLE]
-        for row in find("final class", **same)
-    }
-    longer = [times[memory, True] / times[memory, False] for memory in ("kept", "returned")]
-    fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
-    name = f"n = {n:,}, b = {b}"
-    table[name] = [fill, *(f"×{ratio:.2f}" for ratio in longer)]
-columns = ["weights fill", "memory kept", "memory returned"]
-display.show(table, columns=columns, corner="with weights")
-
-# %% [markdown]
-# With weights the call takes 1.2 to 1.7 times as long where memory is kept, and 1.6 to 1.9 times where it
-# is returned. This class and PyTorch's both return the weights unless you write `need_weights=False`. Here
-# is what the fused kernel spares you:
+# Here is what has to travel between processor and memory if the weights are written, and if they are not:
 
 # %% tags=["hide-input"]
 drawing, axes = display.panels(620, 250, columns=2)
@@ -86,84 +79,35 @@ caption = (
 display.finish(drawing, name="traffic", alt=alt, caption=caption)
 
 # %% [markdown]
-# Step by step, every score goes down to memory and comes up again, and so does every weight. Fused, a block
-# of scores is made, used and forgotten in the processor.
-#
-# New memory has its price as well. The system hands it out in **pages** of 4 KiB (the paper for the
-# receipt) and first fills each page with zeros. Where freed memory is returned, every call needs new ones.
-# The figure shows both at n = 2048, in evaluation again: blue is the time with memory kept, and orange comes on top when
-# it is returned. Compare the lowest bar, the only one with weights, with the top one. Do new pages
-# make up more or less than half of the difference?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Less, but not much less. The products of the heads are computed either way, inside the kernel or outside
-# it. What is left is memory: new pages, and numbers that travel there and back.
-#
-# </details>
+# Step by step, every score goes down to memory and comes up again, and so does every weight. PyTorch's
+# **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
+# processor: this is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)], and you build one in
+# [Tiles](23_tiles.ipynb). It does the same products, and its receipt is never written. How much
+# does the receipt cost? This is [the book's class](07_multihead_attention.ipynb) with 8 heads, without weights
+# and with them:
 
 # %% tags=["hide-input"]
-found = {"mode": "inference", "size": list(SIZES[2])}
-cases = [("weights", "none"), ("is_causal", "causal"), ("no weights", "none")]
-times, spread = {}, 0.0
-for name, mask in cases:
-    rows = find("final class", mask=mask, weights=name == "weights", **found)
-    quartiles = [row["milliseconds"]["final class"] for row in rows]
-    times[name] = [each[MIDDLE] for each in quartiles]  # with memory kept, and returned
-    spread = max(spread, *(up - low for low, _, up in quartiles))
-more = [a - b for a, b in zip(times["weights"], times["no weights"])]
-caption = (
-    f"The weights take {more[0]:.1f} ms more with memory kept, {more[1]:.1f} ms with "
-    f"memory returned; {more[1] - more[0]:.1f} ms of these are new pages. "
-    f"Half of the rounds of each bar lie within {spread:.1f} ms."
-)
-
-# %% tags=["hide-input"]
-drawing, (ax,) = display.panels(300, 210)
-alt = "Milliseconds of a call in evaluation at n = 2048, with memory kept and returned."
-for y, (name, (kept, returned)) in enumerate(times.items()):
-    ax.barh(y, kept, 0.6, color=display.COLOURS["n"], label="kept")
-    ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
-    ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
-    alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
-ax.set(xlim=(0, 200), xticks=range(0, 121, 40), yticks=range(3), yticklabels=times)
-ax.spines["bottom"].set_bounds(0, 120)
-ax.set_xlabel("milliseconds at n = 2048", x=0.3)
-ax.tick_params(labelsize=12)
-handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
-ax.legend(handles, labels, loc="center right", fontsize=12, title="memory", frameon=False)
-display.finish(drawing, name="price-of-weights", alt=alt, caption=caption)
-
-# %% [markdown]
-# Less: of the 55 ms that the weights take, 23 are for new pages. The rest is the traffic of the picture.
-#
-# Which of the two do you get if you change nothing? With weights like these, returned memory. For glibc, the
-# C library of most Linux systems, returns every block of 32 MiB or more
-# [[mallopt](../docs/references.md#mallopt)]. Weights as in the last two rows of the table are such blocks,
-# and nothing else in the call is. The default was measured in the forward pass of training alone, so compare
-# these two times with each other, not with the figure's:
-
-# %% tags=["hide-input"]
-(row,) = find("versions", mode="forward", size=list(SIZES[2]))  # with the default's memory
-names = ("07 final class", "07 final class, weights")
-without, with_them = (row["milliseconds"][name][MIDDLE] for name in names)
-table = {"n = 2,048, by default": [without, with_them, f"×{with_them / without:.2f}"]}
-columns = ["without weights, ms", "with, ms", "times as long"]
+table = {}
+plain = {"mask": "none", "mode": "inference", "memory": "kept"}
+pairs = zip(*(find("final class", weights=weights, **plain) for weights in (False, True)))
+for row, other in pairs:
+    b, n, _, h = row["size"]
+    without, with_them = (x["milliseconds"]["final class"][MIDDLE] for x in (row, other))
+    fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
+    table[f"n = {n:,}, b = {b}"] = [fill, without, with_them, f"×{with_them / without:.2f}"]
+columns = ["weights fill", "without, ms", "with, ms", "they take"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
-# To keep freed memory, set two variables before Python starts. The second must be larger than your peak
-# memory, and the price is that the process never shrinks:
-#
-# ```bash
-# MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
-# ```
+# A fifth more on short sequences, two thirds more on the long one, and in training four times the memory for
+# twice the tokens. So write `need_weights=False`: both this class and PyTorch's return the weights unless
+# you do.
 
-# %% [markdown] name="twice-the-tokens"
-# ## How much memory do twice the tokens take?
+# %% [markdown]
+# <!-- deeper: the memory that the weights take -->
+# ### Going deeper: the memory that the weights take
 #
-# Twice as much, or four times? The table shows the peak of a forward and a backward pass for b = 1,
-# e = 512 and h = 8, measured once in a new process that gives freed memory back.
+# First in *training*: the peak of a forward and a backward pass for b = 1, e = 512 and h = 8.
 
 # %% tags=["hide-input"]
 lengths, table = [2048, 4096], {}
@@ -172,7 +116,7 @@ for row in RESULTS["memory"]:
         continue  # of a language model
     peaks = dict(zip(row["lengths"], row["bytes"]))
     table[row["name"]] = [peaks[n] / 2**20 for n in lengths]
-table["3 · h · n² numbers"] = [3 * 4 * SIZES[2][3] * n**2 / 2**20 for n in lengths]
+table["3 · h · n² numbers"] = [3 * 4 * 8 * n**2 / 2**20 for n in lengths]
 display.show(table, columns=lengths, decimals=0, corner="MiB at n =")
 
 # %% tags=["proof"]
@@ -181,145 +125,284 @@ for name, (short, long) in table.items():
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
 # %% [markdown]
-# Without weights, twice the length takes at most about twice the memory, even under a causal mask.
-# With weights it takes nearly four times the memory, and nearly all of it is the last line of the table:
-# the weights, their gradients and the gradients of the scores.
-# Here the comparison with a receipt ends: twice the tokens make four times the lines.
-
-# %% [markdown] name="the-price-of-a-mask"
-# ## What does a mask cost?
+# Nearly all that the weights take is the last line: the weights, their gradients, and the gradients
+# of the scores.
 #
-# How long does a call with a mask take, as a multiple of the same call without one? Here are the
-# slowest cases at n = 512, without weights, and one at n = 2,048. "Every head" is a boolean mask of shape
-# (b · h, n, m), as large as the scores; all others are much smaller.
+# New memory takes time, too. The system hands it out in **pages** of 4 KiB and first fills each with zeros. In
+# the table above the process keeps freed memory for its next call. If it returns it to the system, every call
+# needs new pages. Here are both, in evaluation again: blue is the time with memory kept, and orange comes on
+# top when it is returned.
 
 # %% tags=["hide-input"]
-most = {}
-for kind, every in (("every head", True), ("slowest of the others", False)):
-    longest = max(
-        ratio[MIDDLE]
-        for row in find("masks", weights=False)
-        for name, ratio in row["ratios"]["no mask"].items()
-        if name.endswith("every head") == every
-    )
-    most[f"{kind}, n = 512"] = [longest]
-alike = {"mode": "inference", "weights": False, "memory": "kept", "size": list(SIZES[2])}
-before, after = (find("final class", mask=mask, **alike)[0] for mask in ("none", "causal"))
-skipped = (row["milliseconds"]["final class"] for row in (before, after))
-before, after = skipped
-most["is_causal, n = 2,048"] = [after[MIDDLE] / before[MIDDLE]]
-display.show(most, columns=["times as long"])
+LONG = [1, 2048, 512, 8]
+cases = [("weights", "none"), ("is_causal", "causal"), ("no weights", "none")]
+times = {}
+for name, mask in cases:
+    chosen = {"mask": mask, "weights": name == "weights", "mode": "inference", "size": LONG}
+    rows = find("final class", **chosen)
+    times[name] = [row["milliseconds"]["final class"][MIDDLE] for row in rows]
+drawing, (ax,) = display.panels(300, 210)
+alt = "Milliseconds of a call in evaluation at n = 2,048, with memory kept and returned."
+for y, (name, (kept, returned)) in enumerate(times.items()):
+    ax.barh(y, kept, 0.6, color=display.COLOURS["n"], label="kept")
+    ax.barh(y, returned - kept, 0.6, kept, color=display.COLOURS["h"], label="returned")
+    ax.text(returned, y, f"\u2002{kept:.1f}, {returned:.1f}", va="center", fontsize=12)
+    alt += f" {name.capitalize()}: {kept:.1f}, {returned:.1f}, {returned - kept:.0f} more."
+ax.set(xlim=(0, 200), xticks=range(0, 121, 40), yticks=range(3), yticklabels=times)
+ax.spines["bottom"].set_bounds(0, 120)
+ax.set_xlabel("milliseconds at n = 2,048", x=0.3)
+ax.tick_params(labelsize=12)
+handles, labels = (part[:2] for part in ax.get_legend_handles_labels())
+ax.legend(handles, labels, loc="center right", fontsize=12, title="memory", frameon=False)
+display.finish(drawing, name="price-of-weights", alt=alt)
 
 # %% [markdown]
-# The reason is memory again: a mask for every head is written out as floats, as many as there are
-# scores, and the kernel reads all of them. The other masks cost a tenth at most. And one saves time on a
-# long sequence: with `is_causal`, the kernel skips blocks of keys that lie in the future.
-
-# %% [markdown]
-# <!-- deeper: All masks -->
-# ### Going deeper: All masks
+# Which one do you get? The C library of most Linux systems, glibc, returns every block of 32 MiB or more
+# [[mallopt](../docs/references.md#mallopt)], and the weights of a long sequence are such a block: some of the 98 ms of the fast path are pages. To keep
+# freed memory, set two variables before Python starts. The second must be larger than your peak memory,
+# and the price is that the process never shrinks:
 #
-# The same ratios mask by mask, at the middle size. Where the quartiles lie on either side of one,
-# the table says "even", by convention.
-
-
-# %%
-def shown(ratio: list[float]) -> str:
-    """Write a ratio, given as its quartiles, or say that these lie around one."""
-    low, middle, up = ratio
-    return "even" if low <= 1 <= up else f"{middle:.2f}"
-
-
-# %%
-rows = find("masks", weights=False)
-names = rows[0]["ratios"]["no mask"]
-table = {name: [shown(row["ratios"]["no mask"][name]) for row in rows] for name in names}
-display.show(table, columns=["forward", "forward and backward"])
+# ```bash
+# MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776 python train.py
+# ```
 
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% tags=["proof"]
-assert after[2] < before[0]
-print("✓ At n = 2,048 is_causal saves time: the quartiles do not touch.")
-
-# %% [markdown] name="is-the-fast-path-fast"
-# ## Is PyTorch's fast path fast?
+# %% [markdown] name="which-kernel-runs"
+# ## Which kernel runs?
 #
-# For self-attention in evaluation, `nn.MultiheadAttention` has another routine, in C++: its **fast
-# path**; [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) lists what
-# it needs. How does its time compare with that of the same class with the routine switched off, at 128
-# tokens and at 2,048?
-#
-# <details><summary>What do you expect?</summary>
-#
-# It saves time on the short sequences, and takes three quarters more on the long one. The routine writes all
-# weights, even when nobody asks for them.
-#
-# </details>
+# Suppose that you call `F.scaled_dot_product_attention` yourself. It never returns weights, so you cannot ask
+# for a receipt. But the fused kernel has its conditions, and where one fails, PyTorch goes step by step
+# without a word. The clock is a poor way to find that out. Ask PyTorch: forbid everything else, and see
+# whether it raises.
 
 # %% tags=["hide-input"]
-table = {}
-for row in find("fast path"):
-    low, ratio, up = row["ratios"]["fast path off"]["fast path"]
-    table[f"n = {row['size'][1]}"] = [ratio, low, up]
-display.show(table, columns=["times as long", "lower quartile", "upper quartile"])
+warnings.simplefilter("ignore")  # each refusal comes with its reason, as a warning
+
+# %%
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def is_fused(q, k, v, **options) -> bool:
+    """Say whether the fused kernel takes a call."""
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            F.scaled_dot_product_attention(q, k, v, **options)
+    except RuntimeError:  # no available kernel
+        return False
+    return True
+
 
 # %% [markdown]
-# (All three with the default's memory.) For long sequences, switch it off with
-# `torch.backends.mha.set_fastpath_enabled(False)`. Without weights, the final class goes through the
-# fused kernel everywhere, and so you lose next to nothing when you put it in PyTorch's place. That was
-# measured in 90 cases: three sizes and five masks, each in evaluation, in the forward pass of training and in
-# forward and backward pass together, with memory kept and with memory returned. In evaluation PyTorch's
-# class took its fast path wherever it could. In how many of them does the final class take longer?
+# Here is one call in four layouts, with h = 8 heads and n = 2,048. Two of them print a receipt. Which two?
+
+# %% tags=["hide-input"]
+q = torch.randn(1, 8, 16, 64)
+strided = torch.randn(1, 16, 64, 8).permute(0, 3, 1, 2)
+layouts = {
+    "(b, h, n, d)": q,
+    "(b * h, n, d)": q.flatten(0, 1),
+    "cut as (b, n, d, h)": strided,
+    "cut so, then contiguous": strided.contiguous(),
+}
+(row,) = find("kernels")
+slower = row["ratios"]["(b, h, n, d)"] | {"(b, h, n, d)": [1.0] * 3}
+table = {}
+for name, x in layouts.items():
+    ran = "_scaled_dot_product_flash_attention_for_cpu" in dict(row["profile"][name])
+    assert is_fused(x, x, x) == ran
+    told = name.replace(" * ", " · ").replace(
+        "cut so, then contiguous", "… then .contiguous()"
+    )
+    table[told] = ["fused" if ran else "step by step", f"×{slower[name][MIDDLE]:.1f}"]
+display.show(table, columns=["runs", "takes"], corner="layout of q, k and v")
+
+# %% [markdown]
+# - **Three axes** are refused, even where nothing else differs. Write `q.unflatten(0, (b, h))`, or `q[None]` for one
+#   sequence.
+# - **Cut as (b, n, d, h)**, and permuted to (b, h, n, d) afterwards, the d numbers of a head lie h places apart in memory.
+#   The kernel wants them side by side. Write `.contiguous()`; the copy costs little beside what it saves.
+#
+# The factors are larger than those of the weights above, since only the attention is timed here, without the
+# products around it. And PyTorch's own steps do more than ours: they also search for fully masked rows. On a CPU, three
+# more things cost you the kernel: values of another width than the keys, a mask that needs a gradient,
+# and in training `dropout_p` above zero.
+
+# %% tags=["proof"]
+mask = torch.zeros(16, 16)
+assert all(
+    is_fused(q, q, q, **given) for given in ({}, {"attn_mask": mask}, {"is_causal": True})
+)
+for given in ({"dropout_p": 0.1}, {"attn_mask": mask.clone().requires_grad_()}):
+    assert not is_fused(q, q, q, **given)
+assert not is_fused(q, q, q[..., :32])
+alone = q[0]
+assert is_fused(*[alone[None]] * 3) > is_fused(*[alone] * 3)
+for name in ("(b * h, n, d)", "cut as (b, n, d, h)"):
+    assert {"_softmax", "isneginf"} <= dict(row["profile"][name]).keys()
+print("✓ These three are refused, too, and a mask without a gradient is not.")
+
+# %% [markdown] name="the-price-of-a-mask"
+# ## What does a mask cost?
+#
+# Here is the book's class at n = 2,048 again, without weights. One mask makes the call *faster*.
+
+# %% tags=["hide-input"]
+chosen = {
+    "mode": "inference",
+    "memory": "kept",
+    "weights": False,
+    "size": [1, 2048, 512, 8],
+}
+kinds = {
+    "is_causal": "causal",
+    "no mask": "none",
+    "padding, (b, m)": "padding",
+    "floats, (n, m)": "floats",
+    "boolean, (n, m)": "boolean",
+    "boolean, (b · h, n, m)": "boolean, every head",
+}
+found = {}
+for name, mask in kinds.items():
+    rows = find("final class", mask=mask, **chosen) + find(mask, **chosen)
+    found[name] = rows[0]["milliseconds"]["final class"]
+drawing, (ax,) = display.panels(560, 220)
+for y, (name, (_, middle, _)) in enumerate(found.items()):
+    hue = display.COLOURS["h" if "h, n" in name else "b" if name == "no mask" else "n"]
+    ax.barh(y, middle, 0.62, color=hue)
+    ax.text(middle, y, f"\u2002{middle:.0f} ms", va="center", fontsize=12)
+ax.set(xlim=(0, 110), ylim=(5.6, -0.6), xticks=[], yticks=range(6), yticklabels=found)
+ax.spines["bottom"].set_visible(False)
+ax.tick_params(labelsize=12, length=0)
+told = ", ".join(f"{name} {middle:.1f}" for name, (_, middle, _) in found.items())
+alt = f"Milliseconds of a call in evaluation, 2,048 tokens, under one mask each: {told}."
+display.finish(drawing, name="price-of-a-mask", alt=alt)
+
+# %% tags=["proof"]
+assert found["is_causal"][2] < found["no mask"][0]
+assert found["no mask"][2] < found["padding, (b, m)"][0]
+assert found["boolean, (b · h, n, m)"][0] > 1.8 * found["no mask"][2]
+print("✓ The causal call is the quickest: the quartiles do not touch.")
+
+# %% [markdown]
+# With `is_causal=True` the kernel skips blocks of keys that lie in the future. It cannot see that in a mask which you
+# hand over as a tensor: it reads the tensor, and skips nothing. A boolean mask is first written out as floats. Written
+# for every head, those are as many numbers as the weights themselves: a receipt again. So use the flag where it
+# says all; else a mask of shape (n, m), or (b, m) for padding, which all heads share.
+
+# %% [markdown] name="four-times-the-tokens"
+# ## How much longer do four times the tokens take?
+#
+# Scores grow with n², so should it be sixteen times? Here a small language model of four layers (e = 576) reads a
+# prompt, in float32 and in bfloat16:
+
+# %% tags=["hide-input"]
+read = {
+    (row["precision"], row["size"][1]): row["milliseconds"]["language model"][MIDDLE]
+    for row in find("prefill")
+    if row["size"][1] > 128
+}
+table = {}
+for precision in ("float32", "bfloat16"):
+    few, many = read[precision, 512], read[precision, 2048]
+    table[precision] = [few, many, f"×{many / few:.1f}"]
+rest = [read["bfloat16", n] / read["float32", n] for n in (512, 2048)]
+table["bfloat16 of float32"] = [f"×{part:.2f}" for part in rest] + [""]
+display.show(table, columns=["n = 512, ms", "n = 2,048, ms", "longer"], decimals=1)
+
+# %% [markdown]
+# About five times, not sixteen. Only the scores and the mixing grow with n². The projections and the
+# feed-forward network grow with n, and at these lengths [they are the larger part](14_counting.ipynb). And one
+# line saves more here than most of this chapter: `model.to(torch.bfloat16)` leaves a third to a quarter of the time. The
+# price is coarser rounding, so compare the outputs; and a processor without instructions for bfloat16 may gain nothing.
+
+# %% [markdown] name="a-class-of-your-own"
+# ## Does a class of my own cost time?
+#
+# What do you lose if you replace `nn.MultiheadAttention` by the class of this book? Each dot is one of 90 cases:
+# three lengths, five masks, memory kept or returned, each in three modes. It divides the time of this class by that of
+# PyTorch's in the same case; neither returns weights.
+
+# %% tags=["hide-input"]
+modes = {
+    "inference": "evaluation",
+    "forward": "training, forward",
+    "forward + backward": "training, both passes",
+}
+drawing, (ax,) = display.panels(560, 190)
+ratios, alt = [], "Time of this class divided by that of PyTorch's, a dot for each case. "
+for y, (mode, name) in enumerate(modes.items()):
+    rows = find("final class", weights=False, mode=mode)
+    dots = [row["ratios"]["PyTorch"]["final class"][MIDDLE] for row in rows]
+    off = torch.linspace(-0.28, 0.28, len(dots)).roll(7)
+    ax.plot(dots, y + off, "o", color=ink["n"], markersize=6, alpha=0.55, markeredgewidth=0)
+    alt += f"{name.capitalize()}: {min(dots):.2f} to {max(dots):.2f}. "
+    ratios += dots
+ax.axvline(1, color=ink["h"], linewidth=1.5)
+ax.set(xlim=(0.2, 1.15), ylim=(2.5, -0.5), yticks=range(3), yticklabels=modes.values())
+ax.set_xticks([0.25, 0.5, 0.75, 1], ["a quarter", "half", "three quarters", "as long"])
+ax.tick_params(labelsize=12)
+display.finish(drawing, name="ninety-cases", alt=alt)
 
 # %% tags=["proof"]
 cases = find("final class", weights=False)
-ratios = {
-    base: [row["ratios"][base]["final class"][MIDDLE] for row in cases]
-    for base in ("PyTorch", "bare minimum")
-}
-assert len(cases) == 90
-longer = sum(ratio > 1 for ratio in ratios["PyTorch"])
-assert max(ratios["PyTorch"]) < 1.1
-assert max(ratios["bare minimum"]) < 1.2
-total = len(cases)
-print(f"✓ Without weights, {longer} of {total} cases take longer than in PyTorch's class.")
+bare = [row["ratios"]["bare minimum"]["final class"][MIDDLE] for row in cases]
+assert len(ratios) == len(cases) == 90
+assert max(ratios) < 1.1
+assert max(bare) < 1.2
+longer = sum(ratio > 1 for ratio in ratios)
+print(f"✓ In {longer} of {len(ratios)} cases this class takes longer than PyTorch's.")
+
+# %% [markdown]
+# Next to nothing. The dots far to the left, in evaluation, are the fast path once more.
 
 # %% [markdown] name="and-on-a-gpu"
 # ## And on a GPU?
 #
-# Whatever is a count carries over: with weights, all $b \cdot h \cdot n \cdot m$ are still written, and the
-# work still grows with $n^2$. So do both ways to save it: `need_weights=False` still chooses a fused kernel,
-# and `is_causal` still lets the kernel skip what lies in the future.
+# Counts carry over; ratios do not. These numbers are quoted, not measured here, and those of Dao are for an A100:
 #
-# The ratios do not carry over, nor do the pages: there PyTorch keeps freed memory for itself
-# [[CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)].
+# | what you change | on a GPU | who says so |
+# |---|---|---|
+# | no weights | from 41.7<!-- quoted --> to 7.3<!-- quoted --> ms, forward and backward, n = 1,024 | [Dao et al.](../docs/references.md#dao-2022), figure 2 |
+# | `is_causal` | 1.7<!-- quoted --> to 1.8<!-- quoted --> times as fast on long sequences | [Dao](../docs/references.md#dao-2023), 3.1 |
+# | half precision | FlashAttention takes nothing else; float32 gets another kernel | [its code](../docs/references.md#flash-attention-code) |
+# | freed memory | PyTorch keeps it for itself | [CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management) |
 
 # %% [markdown]
-# ## How to measure
+# ## How do I know that it helped?
 #
-# A measured time says as much about the machine as about the code. So hold a race of many laps, with
-# all runners on the same track:
+# A measured time says as much about the machine as about the code. One case in this book's file shows it: here
+# is the class at n = 512 under two masks, beside a bare minimum: its matrix products and the fused kernel, nothing else.
+
+# %% tags=["hide-input"]
+table = {}
+for mask in ("floats", "boolean"):
+    chosen = {"mode": "inference", "memory": "kept", "weights": False, "mask": mask}
+    (row,) = find("final class", size=[4, 512, 512, 8], **chosen)
+    took = [row["milliseconds"][name][MIDDLE] for name in ("final class", "bare minimum")]
+    low, middle, up = row["ratios"]["bare minimum"]["final class"]
+    table[mask] = [*took, f"{middle:.2f}", f"{low:.2f} to {up:.2f}"]
+columns = ["class, ms", "bare minimum, ms", "ratio within rounds", "its quartiles"]
+display.show(table, columns=columns, decimals=1, corner="mask")
+
+# %% [markdown]
+# Did the boolean mask triple the time, and is the class quicker than the minimum of itself? Neither. The machine was busy. Both
+# contenders met it in the same rounds, so their ratio is still near one; and its quartiles, which enclose
+# the middle half of the rounds, say how little it is worth. So:
 #
-# - Give all contenders the same input and the same parameters. Before the clock starts, assert that
-#   their outputs and gradients are equal.
-# - Warm up: the first calls load kernels and fetch memory. On a GPU, call `torch.cuda.synchronize()`
-#   before you read the clock, because a call returns before its work is done.
-# - Set the number of threads, and say it. `torch.utils.benchmark.Timer` warms up and synchronizes for you,
-#   but it runs on one thread unless you pass `num_threads`.
-# - Run the contenders in rounds, so that a busy minute on the machine affects all of them. Divide the
-#   times within each round, and report the median of these ratios: 0.90<!-- invented --> means a tenth
-#   less time.
-# - Report the quartiles, too. If one is below 1 and the other above, call it "even".
-# - Say what happens to freed memory, or measure both ways, as above.
-#
-# Among hundreds of ratios, some differ from one by chance. So ignore differences of a few percent.
+# - First assert that both versions give the same output, and the same gradients if you train.
+# - Warm up, and fix the number of threads. `torch.utils.benchmark.Timer` uses one thread unless you pass `num_threads`.
+# - On a GPU, call `torch.cuda.synchronize()` before you read the clock: a call returns before its work is done.
+# - Let the versions take turns, divide within each round, and report the median ratio with its quartiles. If one is
+#   below 1 and the other above, say "even".
 
 # %% tags=["proof"]
 from torch.utils.benchmark import Timer
 
 assert Timer("pass").timeit(1).task_spec.num_threads == 1
+assert low < 1 < middle < 1.05 < up
+assert took[0] < took[1]
 print("✓ A Timer that is told nothing runs on one thread.")
 
 # %% [markdown]
@@ -327,9 +410,16 @@ print("✓ A Timer that is told nothing runs on one thread.")
 # ### Going deeper: A list of heads, or all heads at once?
 #
 # The class of [Two heads](02_two_heads.ipynb) computes one head after another, in a list. The class
-# of [The reshape trick](04_reshape_trick.ipynb) computes all heads in one product. The table
-# compares the two at two of the sizes above, with freed memory kept and returned. Both return their
-# weights.
+# of [The reshape trick](04_reshape_trick.ipynb) computes all heads in one product. Here both return their
+# weights; *forward* and *both* passes are in training.
+
+
+# %% tags=["hide-input"]
+def shown(ratio: list[float]) -> str:
+    """Write a ratio, given as its quartiles, or say that these lie around one."""
+    low, middle, up = ratio
+    return "even" if low <= 1 <= up else f"{middle:.2f}"
+
 
 # %% tags=["fold-input"]
 table = {}
@@ -338,13 +428,12 @@ for row in find("one by one"):
     names = ("all heads at once", "a list of heads")
     spent_on = [row["milliseconds"][name][MIDDLE] for name in names]
     ratio = shown(row["ratios"]["all heads at once"]["a list of heads"])
-    new = [row["pages"][name] for name in names]
-    table[f"n = {row['size'][1]}, {way}, memory {row['memory']}"] = [*spent_on, ratio, *new]
-columns = ["all at once, ms", "list, ms", "ratio", "pages: all", "list"]
+    table[f"n = {row['size'][1]}, {way}, memory {row['memory']}"] = [*spent_on, ratio]
+columns = ["all at once, ms", "list, ms", "ratio"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
-# The list takes more time in every row. Where memory is returned, it also takes more pages.
+# The list takes more time in every row, and nowhere near eight times as much.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -388,16 +477,16 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** The fused kernel never writes the weights to memory. If you ask for them, all
-# > $b \cdot h \cdot n \cdot m$ are written and read again, and that is what makes a call slow; where freed
-# > memory goes back to the system, new pages come on top. Without weights, memory grows no faster than $n$.
+# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again: a
+# > receipt. It is printed if you ask for weights, on PyTorch's fast path, in a layout that the fused
+# > kernel refuses, and, as a mask, if you write one for every head.
 # >
 # > ```python
-# > output, _ = attention(x, x, x, need_weights=False)  # through the fused kernel
+# > output, _ = attention(x, x, x, need_weights=False, is_causal=True)
 # > ```
 # >
-# > To compare two versions, first assert that they give the same results. Then take ratios within
-# > rounds, and say "even" when the quartiles lie on either side of one.
+# > Then go down in precision, then in length. Assert that results are equal, let versions take turns, and say
+# > "even" when the quartiles lie on either side of one. Pay, and leave without a receipt.
 #
 # [The next chapter](16_masks_in_the_wild.ipynb) is about masks in the wild: the same True means
 # *hide* in one library and *show* in another.
