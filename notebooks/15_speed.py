@@ -27,7 +27,7 @@ for row in find("fast path"):
     times = (row["milliseconds"][name][MIDDLE] for name in ("fast path", "fast path off"))
     ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
     table["n = {1:,}, b = {0}".format(*row["size"])] = [*times, f"×{ratio:.2f}"]
-columns = ["fast path, ms", "switched off, ms", "it takes"]
+columns = ["fast path, ms", "switched off, ms", "times as long"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
@@ -35,19 +35,22 @@ display.show(table, columns=columns, decimals=1)
 # it takes three quarters *more* time.
 #
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same,
-# but every line has to be printed. Attention's receipt is its weights, n · m numbers for each head. The
-# fast path prints all of it, even when you decline. So with long sequences, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. Most slow attention is slow in this way: somewhere a
-# receipt is printed.
+# but every line has to be printed. Attention's receipt is its weights, n · m numbers for each head, and the
+# fast path prints it even when you decline. So with long sequences, write
+# `torch.backends.mha.set_fastpath_enabled(False)`. Most slow attention is slow in this way.
 #
-# All times here are of calls in **evaluation**, without gradients, with two threads on a CPU. Each is the
-# median of several **rounds**, in which all that is compared takes turns. Yours will differ, and
-# `make bench` measures them. What changes on a GPU stands [below](#cell-id=and-on-a-gpu).
+# Where no label says otherwise, all times are of calls in **evaluation**, without gradients, on a CPU. Each is the
+# median of several **rounds**, in which all that is compared takes turns; the **quartiles** enclose their middle half.
+# `make bench` measures yours. What changes on a GPU stands [below](#cell-id=and-on-a-gpu).
 
 # %% tags=["hide-input"]
 again = RUN["renewed"]["kernels"]
-print("{cpu}, {threads} threads, torch {torch}, {date:.10}".format(**RUN))
-print("the table of layouts: {cpu}, {threads} threads, {date:.10}".format(**again))
+print(
+    "{cpu}, {threads} threads, load {load[0]:.0f}, torch {torch}, {date:.10}".format(**RUN)
+)
+print(
+    "the layouts: {cpu}, {threads} threads, load {load[0]:.0f}, {date:.10}".format(**again)
+)
 
 # %% [markdown] name="the-price-of-the-weights"
 # ## Should I ask for the weights?
@@ -95,7 +98,7 @@ for row, other in pairs:
     without, with_them = (x["milliseconds"]["final class"][MIDDLE] for x in (row, other))
     fill = f"{4 * b * h * n * n / 2**20:.0f} MiB"
     table[f"n = {n:,}, b = {b}"] = [fill, without, with_them, f"×{with_them / without:.2f}"]
-columns = ["weights fill", "without, ms", "with, ms", "they take"]
+columns = ["weights fill", "without, ms", "with, ms", "times as long"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
@@ -172,10 +175,9 @@ display.finish(drawing, name="price-of-weights", alt=alt)
 # %% [markdown] name="which-kernel-runs"
 # ## Which kernel runs?
 #
-# Suppose that you call `F.scaled_dot_product_attention` yourself. It never returns weights, so you cannot ask
-# for a receipt. But the fused kernel has its conditions, and where one fails, PyTorch goes step by step
-# without a word. The clock is a poor way to find that out. Ask PyTorch: forbid everything else, and see
-# whether it raises.
+# Suppose that you call `F.scaled_dot_product_attention` yourself. It never returns weights. But the fused kernel
+# has its conditions, and where one fails, PyTorch goes step by step without a word. To find out, forbid
+# everything else, and see whether it raises.
 
 # %% tags=["hide-input"]
 warnings.simplefilter("ignore")  # each refusal comes with its reason, as a warning
@@ -215,19 +217,20 @@ for name, x in layouts.items():
     told = name.replace(" * ", " · ").replace(
         "cut so, then contiguous", "… then .contiguous()"
     )
-    table[told] = ["fused" if ran else "step by step", f"×{slower[name][MIDDLE]:.1f}"]
-display.show(table, columns=["runs", "takes"], corner="layout of q, k and v")
+    low, middle, up = slower[name]
+    spread = f"{low:.1f} to {up:.1f}" if low < up else ""
+    table[told] = ["fused" if ran else "step by step", f"×{middle:.1f}", spread]
+columns = ["runs", "times as long", "quartiles"]
+display.show(table, columns=columns, corner="layout of q, k and v")
 
 # %% [markdown]
-# - **Three axes** are refused, even where nothing else differs. Write `q.unflatten(0, (b, h))`, or `q[None]` for one
-#   sequence.
-# - **Cut as (b, n, d, h)**, and permuted to (b, h, n, d) afterwards, the d numbers of a head lie h places apart in memory.
-#   The kernel wants them side by side. Write `.contiguous()`; the copy costs little beside what it saves.
+# - **Three axes** are refused, whatever they hold. Write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence.
+# - **Cut as (b, n, d, h)** and then permuted, the d numbers of a head lie h places apart in memory.
+#   The kernel wants them side by side. Write `.contiguous()`: the copy costs less than it saves.
 #
-# The factors are larger than those of the weights above, since only the attention is timed here, without the
-# products around it. And PyTorch's own steps do more than ours: they also search for fully masked rows. On a CPU, three
-# more things cost you the kernel: values of another width than the keys, a mask that needs a gradient,
-# and in training `dropout_p` above zero.
+# These factors are larger than that of the weights above: only the attention is timed here, and PyTorch's own
+# steps also search for fully masked rows. On a CPU, three more things cost you the kernel: values of another width than
+# the keys, a mask that needs a gradient, and in training `dropout_p` above zero.
 
 # %% tags=["proof"]
 mask = torch.zeros(16, 16)
@@ -286,10 +289,10 @@ assert found["boolean, (b · h, n, m)"][0] > 1.8 * found["no mask"][2]
 print("✓ The causal call is the quickest: the quartiles do not touch.")
 
 # %% [markdown]
-# With `is_causal=True` the kernel skips blocks of keys that lie in the future. It cannot see that in a mask which you
-# hand over as a tensor: it reads the tensor, and skips nothing. A boolean mask is first written out as floats. Written
-# for every head, those are as many numbers as the weights themselves: a receipt again. So use the flag where it
-# says all; else a mask of shape (n, m), or (b, m) for padding, which all heads share.
+# With `is_causal=True` the kernel skips blocks of keys that lie in the future. A mask that you hand over as a tensor
+# it has to read, and it skips nothing. A boolean one is first written out as floats; for every head, those are as many
+# numbers as the weights: a receipt again. So use the flag where it says all, else a mask of shape (n, m), or (b, m)
+# for padding, which all heads share.
 
 # %% [markdown] name="four-times-the-tokens"
 # ## How much longer do four times the tokens take?
@@ -312,17 +315,16 @@ table["bfloat16 of float32"] = [f"×{part:.2f}" for part in rest] + [""]
 display.show(table, columns=["n = 512, ms", "n = 2,048, ms", "longer"], decimals=1)
 
 # %% [markdown]
-# About five times, not sixteen. Only the scores and the mixing grow with n². The projections and the
+# About five times, not sixteen. Only the scores and the mixing grow with n²; the projections and the
 # feed-forward network grow with n, and at these lengths [they are the larger part](14_counting.ipynb). And one
-# line saves more here than most of this chapter: `model.to(torch.bfloat16)` leaves a third to a quarter of the time. The
-# price is coarser rounding, so compare the outputs; and a processor without instructions for bfloat16 may gain nothing.
+# line, `model.to(torch.bfloat16)`, leaves a third to a quarter of the time. The price is coarser rounding, so compare the
+# outputs; and a processor without instructions for bfloat16 may gain nothing.
 
 # %% [markdown] name="a-class-of-your-own"
 # ## Does a class of my own cost time?
 #
-# What do you lose if you replace `nn.MultiheadAttention` by the class of this book? Each dot is one of 90 cases:
-# three lengths, five masks, memory kept or returned, each in three modes. It divides the time of this class by that of
-# PyTorch's in the same case; neither returns weights.
+# Each dot is one of 90 cases: three lengths, five masks, and freed memory kept or returned, each in three modes. It
+# divides the time of this book's class by that of `nn.MultiheadAttention`; neither returns weights.
 
 # %% tags=["hide-input"]
 modes = {
@@ -387,9 +389,9 @@ columns = ["class, ms", "bare minimum, ms", "ratio within rounds", "its quartile
 display.show(table, columns=columns, decimals=1, corner="mask")
 
 # %% [markdown]
-# Did the boolean mask triple the time, and is the class quicker than the minimum of itself? Neither. The machine was busy. Both
-# contenders met it in the same rounds, so their ratio is still near one; and its quartiles, which enclose
-# the middle half of the rounds, say how little it is worth. So:
+# Did the boolean mask triple the time, and is the class quicker than the bare minimum? Neither: the machine was
+# busy. Both met that in the same rounds, so their ratio is still near one, and its quartiles say how
+# little it is worth. So:
 #
 # - First assert that both versions give the same output, and the same gradients if you train.
 # - Warm up, and fix the number of threads. `torch.utils.benchmark.Timer` uses one thread unless you pass `num_threads`.
@@ -480,10 +482,7 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again: a
 # > receipt. It is printed if you ask for weights, on PyTorch's fast path, in a layout that the fused
 # > kernel refuses, and, as a mask, if you write one for every head.
-# >
-# > ```python
-# > output, _ = attention(x, x, x, need_weights=False, is_causal=True)
-# > ```
+# > The cure: `attention(x, x, x, need_weights=False)`, with `is_causal=True` where no token may see the future.
 # >
 # > Then go down in precision, then in length. Assert that results are equal, let versions take turns, and say
 # > "even" when the quartiles lie on either side of one. Pay, and leave without a receipt.
