@@ -3,18 +3,18 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *18 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
+# *15 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
-# The paper looks the same, and a doorkeeper who guesses wrong turns away every guest without
-# noticing. A mask is such a list. Tokenizers, libraries and published code each follow their own
-# convention, and a function that reads a mask the wrong way round raises no error.
+# The paper looks the same, and a boolean mask is such a list. This book runs twelve classes and functions that
+# take one: **seven turn away whoever is on it, and five let in nobody else.** None of them raises an error when it
+# is handed the other kind.
 #
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
 # else's. Here is what PyTorch's class, `nn.MultiheadAttention`, and its function,
-# `F.scaled_dot_product_attention`, make of a mask, for n queries and m keys; each row has its section below. The class returns weights unless the
-# call says `need_weights=False`.
+# `F.scaled_dot_product_attention`, make of a mask, for n queries and m keys; each row has its section below. The
+# class returns the attention weights unless the call says `need_weights=False`.
 #
 # | question | the class | the function |
 # |---|---|---|
@@ -25,52 +25,90 @@
 # | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
 # | [Which corner does `is_causal` take?](#cell-id=which-corner) | leave `is_causal` out: whether the class then follows your mask depends on the rest of the call | the top left |
 #
-# Nearly every answer comes from running the function in question, on a CPU. You can test any function in
-# this way without looking inside, by asking for gradients: *what does the output react to?*
+# Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
 
 # %% tags=["hide-input"]
 import itertools
 import math
 from functools import partial
 
-from annotated_attention import masks, split_heads
-from annotated_attention import scaled_dot_product_attention as attend
-from annotated_book import chapters, display
-
-one = chapters.load("01_one_head")
-six = chapters.load("06_masks")
-
-# %%
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as their_attend
 
+from annotated_attention import MultiheadAttention, masks, split_heads
+from annotated_attention import scaled_dot_product_attention as attend
+from annotated_book import chapters, display
+from annotated_book.published import DESIGNS
 
-def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Differentiate a random mixture of the outputs, so that they do not cancel."""
-    mixture = torch.randn_like(outputs)
-    return torch.autograd.grad((outputs * mixture).sum(), inputs)
-
-
-print("PyTorch", torch.__version__.split("+")[0])
+one = chapters.load("01_one_head")
+six = chapters.load("06_masks")
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# The batch, `x`, is the one you know from [Masks](06_masks.ipynb): the whole sentence, and *the milk was
-# sweet* with four places of padding. `blocked`, `(b, m)`, is True for padding.
+# You need not look inside a function to find out. `true_means` passes a mask that is True for key 2 alone. It
+# then puts another vector in the place of key 2, or of key 1, and checks which of the two query 0 notices. These
+# lines need nothing but `import torch`, so you can take them to any function.
+
+
+# %%
+def moves(call, x: Tensor, key: int) -> bool:
+    """Say whether another vector at the place of a key moves the output of query 0."""
+    other = x.clone()
+    other[:, key] = torch.randn(x.size(-1))
+    return not torch.equal(call(x)[0, 0], call(other)[0, 0])
+
+
+def true_means(call) -> str:
+    """Ask a function of x, (1, 4, 8), and of a mask, (4, 4), which returns x's shape."""
+    x, chosen = torch.randn(1, 4, 8), torch.zeros(4, 4, dtype=torch.bool)
+    chosen[:, 2] = True
+    marked, unmarked = (moves(lambda x: call(x, chosen), x, key) for key in (2, 1))
+    assert marked != unmarked
+    return "allowed" if marked else "blocked"
+
 
 # %% tags=["fold-input"]
-rows = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
-x = nn.utils.rnn.pad_sequence(rows, batch_first=True).requires_grad_()  # (b, m, d)
-blocked = masks.block_padding(torch.tensor([8, 4]), 8)                  # (b, m)
-labels = [*six.SHORT, *["pad"] * 4]
+torch.manual_seed(6)
+ours = MultiheadAttention(8, 2, batch_first=True)
+theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+decoder = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+calls = {
+    "this package's class": lambda x, given: ours(x, x, x, attn_mask=given)[0],
+    "nn.MultiheadAttention": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
+    "nn.TransformerEncoderLayer": lambda x, given: encoder(x, given),
+    "nn.TransformerDecoderLayer": lambda x, given: decoder(x, x[:, :1] * 0, given),
+    "F.scaled_dot_product_attention": lambda x, given: their_attend(x, x, x, given),
+}
+
+# %% tags=["fold-input"]
+WAYS = "blocked", "allowed"
+means = {name: [true_means(call)] for name, call in calls.items()}
+means["seven designs of Published code"] = [x.true_means for x in DESIGNS.values()]
+counted = {name: [said.count(way) or None for way in WAYS] for name, said in means.items()}
+counted["together"] = [sum(said.count(way) for said in means.values()) for way in WAYS]
+assert counted["together"] == [7, 5]
+display.show(counted, columns=["True is blocked", "True is allowed"])
+
+# %% tags=["proof"]
+for attend_with in (ours, theirs):
+    call = partial(lambda used, x, given: used(x, x, x, given[:1])[0], attend_with)
+    assert true_means(call) == "blocked"
+assert true_means(lambda x, given: attend(x, x, x, blocked=given)[0]) == "blocked"
+assert true_means(lambda x, given: encoder(x, None, given[:1])) == "blocked"
+print("✓ A key_padding_mask means the same as the attn_mask of its class: True is blocked.")
 
 # %% [markdown]
-# PyTorch's function, here `their_attend`, takes a boolean mask. Give it `blocked` without inverting it,
-# and add an axis for the queries. What do the words of the short sentence look at: words only,
-# everything, or padding only? Or is there an error?
+# PyTorch contradicts itself: where a mask is True, its class and its layers block the key, and its function allows
+# it [[PyTorch](../docs/references.md#pytorch)]. ([Published code](18_published_code.ipynb) reads the seven designs.)
+#
+# How does the wrong kind look? Take the batch of [Masks](06_masks.ipynb): the whole sentence, and *the milk was
+# sweet* with four places of padding. `blocked`, `(b, m)`, is True for padding. Give it to PyTorch's function,
+# here `their_attend`, without inverting it. What does *was* look at: words only, everything, or padding only? Or
+# is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -79,81 +117,22 @@ labels = [*six.SHORT, *["pad"] * 4]
 # finite.
 #
 # </details>
-#
-# A place that the outputs do not react to gets a gradient of 0. The queries are detached, so each
-# place counts only as a key and a value.
-
-# %%
-reacts = {}
-for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    per_query = given[:, None]                          # (b, 1, m)
-    output = their_attend(x.detach(), x, x, per_query)  # (b, n, d)
-    (reaction,) = gradients(output[1, :4], [x])         # (b, m, d)
-    reacts[name] = reaction[1].norm(dim=-1) > 0         # (m,)
-display.show(reacts, columns=labels, corner="they react to")
-
-# %% tags=["proof"]
-assert reacts["blocked"].equal(blocked[1])
-assert reacts["~blocked"].equal(~blocked[1])
-assert output.isfinite().all()
-print("✓ The same boolean, the opposite meaning: exactly the blocked keys are seen.")
-
-# %% [markdown]
-# `true_means` asks any function the same, and needs nothing but `import torch`. It gives the function a
-# mask that is True only for key 2, and checks whether query 0 reacts to key 2, or to key 1, which is not
-# marked.
-
-
-# %%
-def true_means(call) -> str:
-    """Mark key 2 for every query, and see whether query 0 still reacts to it.
-
-    Args:
-        call: a function of x, (1, 4, 8), and of a mask, (4, 4), that returns x's shape.
-    """
-    x = torch.randn(1, 4, 8, requires_grad=True)
-    chosen = torch.zeros(4, 4, dtype=torch.bool)
-    chosen[:, 2] = True
-    (reaction,) = torch.autograd.grad(call(x, chosen)[0, 0, 0], x)  # (1, 4, 8)
-    _, other, marked, _ = reaction[0].norm(dim=-1).tolist()
-    assert (marked == 0) != (other == 0)
-    return "blocked" if marked == 0 else "allowed"
-
-
-# %% [markdown]
-# Ask this package and PyTorch, whose encoder layer ([Transformer layers](08_transformer_layers.ipynb))
-# contains attention, too. Look for the one line that differs from the others.
 
 # %% tags=["fold-input"]
-from annotated_attention import MultiheadAttention
-
-torch.manual_seed(6)
-ours = MultiheadAttention(8, 2, batch_first=True)
-theirs = nn.MultiheadAttention(8, 2, batch_first=True)
-layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-calls = {
-    "our function, blocked": lambda x, given: attend(x, x, x, blocked=given)[0],
-    "our class, attn_mask": lambda x, given: ours(x, x, x, attn_mask=given)[0],
-    "our class, key_padding_mask": lambda x, given: ours(
-        x, x, x, key_padding_mask=given[:1]
-    )[0],
-    "nn.Multihead…, attn_mask": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
-    "nn.Multihead…, key_padding_mask": lambda x, given: theirs(
-        x, x, x, key_padding_mask=given[:1]
-    )[0],
-    "nn.Transformer…Layer, src_mask": lambda x, given: layer(x, src_mask=given),
-    "F.scaled_dot…, attn_mask": lambda x, given: their_attend(x, x, x, given),
-}
+sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
+x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
+blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
+labels = [*six.SHORT, *["pad"] * 4]
 
 # %%
-means = {name: [true_means(call)] for name, call in calls.items()}
-display.show(means, columns=["True means"])
+values = torch.eye(8).double().expand(2, 8, 8)  # so that the output is the weights
+looks = {}
+for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
+    weights = their_attend(x, x, values, given[:, None])  # (b, n, m)
+    looks[name] = weights[1, 2].tolist()  # was
+display.show(looks, columns=labels, corner="was looks at", heat=True)
 
 # %% [markdown]
-# PyTorch contradicts itself: where a mask is True, its class blocks the key and its function allows
-# it [[PyTorch](../docs/references.md#pytorch)]. Of the seven designs in [Published
-# code](18_published_code.ipynb), four mean allowed, and three blocked.
-#
 # To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
 # once, at the point where it comes in.
 #
@@ -266,19 +245,26 @@ for ax, (name, source) in zip(axes, aligned.items()):
 display.finish(drawing, name="broadcast-trap", alt=f"{'; '.join(got)}.")
 
 # %% [markdown]
-# Do the heads of sample 1 react to its padding, which would be a leak?
+# Does a head see its padding? If it does, its output has a gradient there:
+
 
 # %% tags=["fold-input"]
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Differentiate a random mixture of the outputs, so that they do not cancel."""
+    mixture = torch.randn_like(outputs)
+    return torch.autograd.grad((outputs * mixture).sum(), inputs)
+
+
+# %% tags=["proof"]
 padding = masks.block_padding(torch.tensor([5, 3]), 5)  # (b, m)
 allowed = ~padding[:, None, :].expand(2, 3, 5)          # (b, n, m)
-queries = torch.randn(2, 2, 3, 6)                       # (b, h, n, d)
-keys = torch.randn(2, 2, 5, 6, requires_grad=True)      # (b, h, m, d)
-leaks = {}
-for name, given in (("(b, n, m)", allowed), ("(b, 1, n, m)", allowed[:, None])):
-    output = F.scaled_dot_product_attention(queries, keys, keys, given)  # (b, h, n, d)
-    (reaction,) = gradients(output[1], [keys])                           # (b, h, m, d)
-    leaks[name] = reaction[1, :, 3:].flatten(1).any(1).tolist()
-display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
+queries = torch.randn(2, 2, 3, 6)
+keys = torch.randn(2, 2, 5, 6, requires_grad=True)
+for given, leaks in ((allowed, [True, False]), (allowed[:, None], [False, False])):
+    output = F.scaled_dot_product_attention(queries, keys, keys, given)
+    (reaction,) = gradients(output[1], [keys])
+    assert reaction[1, :, 3:].flatten(1).any(1).tolist() == leaks
+print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m) none does.")
 
 # %% [markdown]
 # In the same way a padding mask, `(b, m)`, passes for `(n, m)` wherever b = n, in the function and
@@ -286,28 +272,35 @@ display.show(leaks, columns=["head 0 leaks", "head 1 leaks"], corner="sample 1")
 # all differ.
 
 # %% [markdown] name="heads-folded-into-the-batch"
-# ## Heads folded into the batch
+# ### Heads folded into the batch
 #
-# Much code gives samples and heads a single axis of b * h **slices**, `(b * h, n, d)`, because
-# `torch.bmm`, PyTorch's matrix product for a batch, takes exactly three axes. PyTorch's class does so, too. Slice
-# i · h + j is head j of sample i, so all heads of sample 0 come first.
-#
-# In this layout a mask cannot broadcast along the heads. A mask for each sample, `(b, n, m)`, is copied h
-# times and becomes `(b * h, n, m)`, the second shape that the class takes as its `attn_mask`. Two PyTorch
-# functions make such copies, each in a different order. See which order fits:
+# PyTorch's class gives samples and heads a single axis of b * h **slices**, because `torch.bmm`, the matrix
+# product for a batch, takes exactly three axes. All slices of sample 0 come first. So its `attn_mask` of a mask
+# for each sample, `(b, n, m)`, is h copies, `(b * h, n, m)`. Two PyTorch functions make copies, in different
+# orders. Here is the sample whose mask each of the eight slices gets, and whether padding leaks:
 
-# %%
-samples = torch.arange(2)  # (b,)
-rows = {
-    "sample": torch.arange(8) // 4,
-    "repeat_interleave": samples.repeat_interleave(4),
-    "repeat": samples.repeat(4),
+# %% tags=["fold-input"]
+reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
+expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]  # (b, m, e)
+per_sample, samples = padding[:, None, :].expand(2, 5, 5), torch.arange(2)
+copies = {
+    "repeat": (per_sample.repeat(4, 1, 1), samples.repeat(4)),
+    "repeat_interleave": (
+        per_sample.repeat_interleave(4, 0),
+        samples.repeat_interleave(4),
+    ),
 }
-display.show(rows, columns=range(8), corner="slice")
+rows = {}
+for name, (per_head, whose) in copies.items():
+    output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]  # (b, m, e)
+    (reaction,) = gradients(output[1, :3], [tokens])                   # (b, m, e)
+    assert torch.allclose(output, expected) != bool(reaction[1, 3:].any())
+    rows[name] = [*whose.tolist(), bool(reaction[1, 3:].any())]
+display.show(rows, columns=[*range(8), "leaks"], corner="slice")
 
 # %% [markdown]
-# > **Pitfall.** `repeat` gives the right length but the wrong order: here half of sample 0's heads
-# > get the mask of sample 1, and vice versa. With a single sample the two functions agree.
+# `repeat` gives half of each sample's heads the mask of the other. With a single sample, the two agree.
 
 # %% [markdown]
 # <!-- deeper: One number in five layouts -->
@@ -341,34 +334,14 @@ display.show(rows, columns=["axes", "shape", "index", "holds", "mask"])
 # the padding mask stays as it is, even if the data is sequence-first. `einsum` names each axis by a
 # letter, so the heads may stand anywhere. Its scores are `(b, h, n, m)`, as with four axes. Folded, head
 # 3 of sample 1 is slice 1 · 4 + 3 = 7.
-#
-# Try both orders on PyTorch's class. The class also takes the padding mask directly, as
-# `key_padding_mask`. First get that output, and check that it is the same in either layout:
 
 # %% tags=["proof"]
-reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
-tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (b, m, e)
 other = nn.MultiheadAttention(24, 4, dtype=torch.float64)  # the same, but sequence-first
 other.load_state_dict(reference.state_dict())
 by_place = tokens.transpose(0, 1)                                           # (m, b, e)
 swapped = other(by_place, by_place, by_place, key_padding_mask=padding)[0]  # (m, b, e)
-expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]   # (b, m, e)
 torch.testing.assert_close(swapped.transpose(0, 1), expected)
 print("✓ With key_padding_mask, both layouts give the same output.")
-
-# %% [markdown]
-# The copied mask must give this output, too:
-
-# %%
-per_sample = padding[:, None, :].expand(2, 5, 5)  # (b, m, m)
-choices = {"repeat_interleave": per_sample.repeat_interleave(4, 0)}
-choices["repeat"] = per_sample.repeat(4, 1, 1)
-rows = {}
-for name, per_head in choices.items():
-    output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]  # (b, m, e)
-    (reaction,) = gradients(output[1, :3], [tokens])                   # (b, m, e)
-    rows[name] = [torch.allclose(output, expected), bool(reaction[1, 3:].any())]
-display.show(rows, columns=["right", "leaks"])
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -382,12 +355,11 @@ display.show(rows, columns=["right", "leaks"])
 # can also charge an entrance fee.
 #
 # One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
-# are wrong. Watch how much weight the word *was* in the short sentence gives to padding, first
-# without a mask. The scores are the dot products of the words, divided by $\sqrt d$:
+# are wrong. Watch how much weight *was* gives to padding, first without a mask:
 
 # %%
 scores = x @ x.mT / math.sqrt(x.size(-1))  # (b, n, m)
-of_was = scores[1, 2].detach()             # (m,)
+of_was = scores[1, 2]                      # (m,)
 conversions = {
     "no mask": torch.zeros(2, 8),
     "blocked.double()": blocked.double(),
@@ -446,41 +418,30 @@ display.show(rows, columns=[*by_query], corner="mask")
 # Neither takes integers, so a tokenizer's mask needs `.bool()` first. A float32 mask passes beside a bfloat16
 # query in the function, and in the class if it asks for no weights; the other way round, never.
 #
-# > **Pitfall.** PyTorch's encoder layer adds a float `src_mask` while it trains. In evaluation mode
-# > and without gradients it can take a faster route in C++, which in the version that runs here
-# > reads the float mask as a boolean one: every number but 0 blocks its key. A mask of 0 and
-# > $-\infty$ comes through unharmed; a penalty does not.
+# And PyTorch's encoder layer reads a float mask in two ways. The fee here is one point for each step of distance,
+# which hides nothing; the window blocks what is more than three steps away. How many of eight keys does the first
+# word notice, while the layer trains and when it is evaluated without gradients?
+
+# %% tags=["fold-input"]
+place = torch.arange(8.0)
+steps = (place[:, None] - place).abs()                        # (n, m)
+window = torch.zeros(8, 8).masked_fill(steps > 3, -math.inf)  # (n, m)
+counts = {}
+for name, given in (("a fee for distance", -steps), ("a window: 0 and -inf", window)):
+    counts[name] = []
+    for training in (True, False):
+        encoder.train(training)
+        with torch.set_grad_enabled(training):
+            call, other = partial(encoder, src_mask=given), torch.randn(1, 8, 8)
+            counts[name].append(sum(moves(call, other, key) for key in range(8)))
+            as_boolean = encoder(other, given != 0)
+            assert training or call(other).equal(as_boolean)
+encoder.train()
+display.show(counts, columns=["in training", "evaluated"], corner="keys noticed with")
 
 # %% [markdown]
-# <!-- deeper: The encoder layer's fast route -->
-#
-# ### Going deeper: The encoder layer's fast route
-#
-# The fast route should give the same as the slow one. Try a penalty of one point for each step of
-# distance, and a mask of 0 and $-\infty$.
-
-# %%
-place = torch.arange(8)
-penalty = -(place[:, None] - place).abs().double()  # (n, m)
-evaluated = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double().eval()
-sentence = torch.randn(2, 8, 8, dtype=torch.float64)                   # (2, 8, 8)
-hard = torch.zeros_like(penalty).masked_fill(penalty < -3, -math.inf)  # (n, m)
-differs = {}
-for name, given in (("penalty", penalty), ("0 and -inf", hard)):
-    slow = evaluated(sentence, src_mask=given)  # (2, 8, 8)
-    with torch.no_grad():
-        fast = evaluated(sentence, src_mask=given)             # (2, 8, 8)
-        as_boolean = evaluated(sentence, src_mask=given != 0)  # (2, 8, 8)
-    assert fast.equal(as_boolean)
-    differs[name] = [(fast - slow).abs().max()]
-display.show(differs, columns=["the fast route differs by up to"])
-
-# %% [markdown]
-# `penalty` is 0 only on the diagonal. The fast route read all other numbers as True, which here
-# means blocked, so each word saw nothing but itself.
-
-# %% [markdown]
-# <!-- /deeper -->
+# Evaluated, the layer takes a *fast path* in C++, which the picture below has, too. Its own one reads the mask as a
+# boolean one: every number but 0 blocks its key, so with a fee each word sees only itself.
 
 # %% [markdown] name="fills-in-half-precision"
 # ## Fills in half precision
@@ -536,12 +497,10 @@ print("✓ With one key blocked, each fill that fits its dtype hides the key.")
 
 # %% [markdown]
 # A finite fill gives weight to keys that the query must not see, and no number looks suspicious. One that
-# replaces the scores makes them equal, so each key gets a third. One that is added shifts all three scores by
-# the same amount, so -1e4 in float32 changes nothing: the row has the weights that it has without any mask.
-# Where else the sum is finite, it has too few digits to tell the scores apart.
-#
-# -1e9 does not fit into float16: `masked_fill` raises an error, with one blocked key as with all. The product
-# quietly becomes $-\infty$, and the fully masked row NaN.
+# replaces the scores makes them equal, so each key gets a third. One that is added shifts all three by the same
+# amount: -1e4 in float32 leaves the weights as they are without any mask. (Where else the sum is finite, it has too
+# few digits to tell the scores apart.) -1e9 does not fit into float16: `masked_fill` raises an error, with one
+# blocked key as with all, while the product quietly becomes $-\infty$.
 #
 # This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
 # apart: they get zeros.
@@ -577,20 +536,9 @@ for sample in (0, 1):
 # ## What a fully masked row gets
 #
 # [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
-# uniform weights. PyTorch's class gives NaN or zeros, depending on the route that a call takes:
-#
-# 1. If you ask for the weights (`need_weights=True`, the default), the class computes the *softmax*
-#    itself.
-# 2. If you do not, the class calls PyTorch's *function*. (That gave NaN, too, before [safe
-#    softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024.)
-# 3. In evaluation mode and without gradients, self-attention takes a *fast path* in C++ instead,
-#    whether you ask for the weights or not. It needs, among others, a batch, `batch_first=True`, an even
-#    number of heads, `bias=True`, boolean masks, keys as wide as queries, one dtype throughout, neither
-#    `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU. Otherwise the class takes route 1 or 2. (Only the encoder layer
-#    goes the fast way with a float mask, too, and misreads it, as the pitfall above says.)
-#
-# In the cell, query 1 is fully masked. The first column says what becomes of its row, the second
-# whether the gradient of output row 0, which is not masked, is finite. The fast path runs without gradients.
+# uniform weights. In PyTorch it depends on the route that a call takes. Follow three calls of the class and one
+# of the function, in which query 1 is fully masked, to what becomes of its row, and to the gradient of row 0, which
+# is *not* masked:
 
 
 # %% tags=["fold-input"]
@@ -611,38 +559,77 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
 
 # %% tags=["fold-input"]
 ROUTES = {
-    "weights: softmax": {"need_weights": True, "training": True},
-    "no weights: function": {"need_weights": False, "training": True},
-    "weights: fast path": {"need_weights": True, "training": False},
-    "no weights: fast path": {"need_weights": False, "training": False},
+    "weights": {"need_weights": True, "training": True},
+    "no weights": {"need_weights": False, "training": True},
+    "fast": {"need_weights": True, "training": False},
+    "fast, no weights": {"need_weights": False, "training": False},
 }
 sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
 rows = {route: bad_row(pytorchs, **flags) for route, flags in ROUTES.items()}
-torch.backends.mha.set_fastpath_enabled(False)
-rows["no weights: fast path off"] = bad_row(pytorchs, False, False)
-torch.backends.mha.set_fastpath_enabled(True)
-rows["this package's class"] = bad_row(own, **ROUTES["weights: softmax"])
-display.show(rows, columns=["row 1", "gradient of row 0"], corner="nn.MultiheadAttention")
+assert rows["fast"] == rows["fast, no weights"]
+display.mask_routes(
+    fast=rows["fast"], weights=rows["weights"], function=rows["no weights"], name="routes"
+)
+
+# %% tags=["proof"]
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Recorder(TorchDispatchMode):
+    """Write down which operations run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[str] = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.ran.append(str(operation))
+        return operation(*args, **(kwargs or {}))
+
+
+for training, asked, ends_in in (
+    (True, True, "aten._softmax"),
+    (True, False, "aten._scaled_dot_product_flash_attention_for_cpu"),
+    (False, True, "aten._native_multi_head_attention"),
+    (False, False, "aten._native_multi_head_attention"),
+):
+    recorder, hidden = Recorder(), torch.zeros(2, 5, dtype=torch.bool)
+    pytorchs.train(training)
+    inside = torch.randn(2, 5, 24, dtype=torch.float64)
+    with torch.set_grad_enabled(training), recorder:
+        pytorchs(*[inside] * 3, hidden, asked)
+    assert sum(ends_in in operation for operation in recorder.ran) == 1
+empty = torch.zeros(5, 5, dtype=torch.bool)
+assert not their_attend(k, k, k, empty).any()
+print("✓ The operations that run are those of the picture, and the function gives zeros.")
 
 # %% tags=["proof"]
 torch.set_autocast_enabled(True)  # the switch of CUDA's autocast, which the class asks
 assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
 torch.set_autocast_enabled(False)
+torch.backends.mha.set_fastpath_enabled(False)
+assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
+torch.backends.mha.set_fastpath_enabled(True)
 assert ["NaN" in rows[route] for route in ROUTES] == [True, False, True, True]
 assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
 for other in ({"bias": False}, {"num_heads": 3}, {"add_zero_attn": True}):
     module = nn.MultiheadAttention(**(sizes | other))
     assert bad_row(module, need_weights=False, training=False)[0] == "zeros"
-print("✓ This package's class gives zeros, and finite gradients, on all four routes.")
+print("✓ This package's class gives zeros, and finite gradients, in all of these calls.")
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
-# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN.
-# If fully masked rows can occur, mend the mask first, or switch the path off for the whole program,
-# as the cell does: the same call then gives zeros, if it asks for no weights. (A trained model adds the bias
-# of its output projection, which is 0 here.) On other devices the function has other kernels: on Apple's MPS
-# such a row was NaN ([156707](https://github.com/pytorch/pytorch/issues/156707)). So measure on yours.
+# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN, which
+# self-attention takes in evaluation mode and without gradients. It needs, among others, a batch,
+# `batch_first=True`, an even number of heads, `bias=True`, boolean masks, keys as wide as queries, one dtype
+# throughout, neither `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU.
+#
+# If fully masked rows can occur, mend the mask first, or switch the path off for the whole program, with
+# `torch.backends.mha.set_fastpath_enabled(False)`: the same call then gives zeros, if it asks for no weights. (A
+# trained model adds the bias of its output projection, which is 0 here. The function gave NaN, too, before [safe
+# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
+# [156707](https://github.com/pytorch/pytorch/issues/156707).) So measure on your device.
 #
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
@@ -725,7 +712,7 @@ ways = {
     "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
 }
 
-# %%
+# %% tags=["fold-input"]
 rows = {name: [] for name in ways}
 for name, options in ways.items():
     for i in range(3):
@@ -735,11 +722,10 @@ for name, options in ways.items():
 display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
 
 # %% [markdown]
-# A padding mask that hides nothing brings your mask back. So does the
-# [fast path](#cell-id=what-a-fully-masked-row-gets), which self-attention may take in inference: a model with a sliding window and the flag
-# trains under the square, and runs under its window. But with an odd number of heads, `bias=False`, or the
-# default `batch_first=False`, your mask is dropped in inference as well. So leave out `is_causal`, unless n = m
-# and the mask is the square one.
+# Without weights, the class takes the flag for a promise that your mask is the square causal one, and drops yours. A
+# padding mask that hides nothing brings it back. So does the [fast path](#cell-id=what-a-fully-masked-row-gets): a
+# model with a sliding window and the flag trains under the square, and runs under its window, if its calls may take
+# that path. So leave out `is_causal`, unless n = m and the mask is the square one.
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)

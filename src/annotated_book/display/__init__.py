@@ -35,6 +35,7 @@ _HOMES = {
     "looks": "many_looks",
     "lukewarm": "live_figures.lukewarm",
     "mask_merger": "live_figures.mask_merger",
+    "mask_routes": "mask_figures",
     "masked_map": "mask_figures",
     "merged_masks": "mask_figures",
     "needle": "live_figures.needle",

@@ -269,6 +269,107 @@ W_Q and W_K: NaN.
     return _draw_flows(flows, name=name, caption=caption)
 
 
+def mask_routes(
+    *,
+    fast: tuple[str, str],
+    weights: tuple[str, str],
+    function: tuple[str, str],
+    name: str,
+) -> Output:
+    """Draw which code of PyTorch a call of its attention reaches, and what a masked row gets there.
+
+    Args:
+        fast: what the fast path makes of a fully masked row, and of the gradient of another row;
+            "" where there is none.
+        weights: the same for the class that returns weights.
+        function: the same for the class that returns none, and so calls the function.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> display.mask_routes(
+        ...     fast=("NaN", ""),
+        ...     weights=("NaN", "NaN"),
+        ...     function=("zeros", "finite"),
+        ...     name="routes-of-masks",
+        ... )
+        Figure: Where a call ends. nn.MultiheadAttention, self-attention, evaluated without \
+gradients: fast path in C++, row NaN. Otherwise, need_weights=True: softmax in the class, \
+row NaN, gradient NaN. Otherwise: F.scaled_dot_product_attention, row zeros, gradient finite.
+    """
+    fates = fast, weights, function
+    kernels = (
+        ("fast path, one call in C++", "booleans; merged with or"),
+        ("softmax in the class", "0 and −∞; both masks added"),
+        ("the function's kernel", "0 and −∞; added"),
+    )
+    drawing, (ax,) = panels(720, 330)
+    ax.set(xlim=(0, 720), ylim=(330, 0))
+    ax.axis("off")
+    rows, middle, right = (112, 196, 284), 425, 635
+    _draw_label(ax, 118, 30, ("nn.MultiheadAttention",), 220, FAINT)
+    questions = (
+        ("self-attention, evaluated without", "gradients, and more (below)?"),
+        ("need_weights=True?", "(the default)"),
+    )
+    for y, question in zip(rows, questions, strict=False):
+        _draw_label(ax, 118, y, question, 220, COLOURS["b"], dashed=True)
+        _draw_arrow(ax, (230, y), (middle - 100, y), "yes")
+    _draw_label(ax, 118, rows[2], ("F.scaled_dot_product_", "attention, called by you"), 220, FAINT)
+    _draw_arrow(ax, (118, 50), (118, rows[0] - 26))
+    _draw_arrow(ax, (118, rows[0] + 24), (118, rows[1] - 26), "no")
+    _draw_arrow(ax, (176, rows[1] + 24), (middle - 100, rows[2] - 12), "no")
+    _draw_arrow(ax, (230, rows[2] + 6), (middle - 100, rows[2] + 6))
+    for x, head in ((middle, "who computes, with which masks"), (right, "fully masked row")):
+        ax.text(x, 62, head, ha="center", va="center", fontsize=12, style="italic")
+    for y, kernel, (row, gradient) in zip(rows, kernels, fates, strict=True):
+        _draw_label(ax, middle, y, kernel, 196, COLOURS["n"])
+        _draw_arrow(ax, (middle + 102, y), (right - 80, y))
+        lines = [row, f"gradient of row 0: {gradient}" if gradient else "(no gradient)"]
+        nan = "NaN" in (row, gradient)
+        _draw_label(ax, right, y, lines, 156, COLOURS["h" if nan else "m"], filled=nan)
+    said = [
+        f"row {row}" + (f", gradient {gradient}" if gradient else "") for row, gradient in fates
+    ]
+    alt = (
+        "Where a call ends. nn.MultiheadAttention, self-attention, evaluated without gradients: "
+        f"fast path in C++, {said[0]}. Otherwise, need_weights=True: softmax in the class, "
+        f"{said[1]}. Otherwise: F.scaled_dot_product_attention, {said[2]}."
+    )
+    return finish(drawing, name=name, alt=alt)
+
+
+def _draw_label(
+    ax: Axes,
+    x: float,
+    y: float,
+    lines: Sequence[str],
+    wide: float,
+    edge: str,
+    *,
+    dashed: bool = False,
+    filled: bool = False,
+) -> None:
+    high = 40 if len(lines) > 1 else 30
+    look: dict[str, Any] = {"ec": edge, "lw": 1.5, "ls": "--" if dashed else "-"}
+    corner = (x - wide / 2, y - high / 2)
+    fill = to_rgba(edge, 0.22 if filled else 0.06)
+    ax.add_patch(FancyBboxPatch(corner, wide, high, "round,pad=3", fc=fill, **look))
+    for i, line in enumerate(lines):
+        at = y + 17 * (i - (len(lines) - 1) / 2)
+        ax.text(x, at, line, ha="center", va="center", fontsize=12)
+
+
+def _draw_arrow(
+    ax: Axes, start: tuple[float, float], end: tuple[float, float], step: str = ""
+) -> None:
+    look: dict[str, Any] = {"arrowstyle": "->", "mutation_scale": 12, "color": "black", "lw": 1.4}
+    ax.add_patch(FancyArrowPatch(start, end, shrinkA=0, shrinkB=0, **look))
+    aside = (8, 0) if start[0] == end[0] else (4, -9)
+    x, y = ((a + b) / 2 + c for a, b, c in zip(start, end, aside, strict=True))
+    ax.text(x, y, step, va="center", fontsize=12, style="italic")
+
+
 def _draw_flows(flows: Mapping[str, _Flow], *, name: str, caption: str) -> Output:
     drawing, axes = panels(700, 400, columns=len(flows))
     said = []
