@@ -6,22 +6,23 @@
 # *14 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
 # it tested.*
 #
-# In an interview, somebody hands you an empty file and asks for multi-head attention. A pianist who
-# plays from memory has learned the tune, not the dots on the page. Here the tune is eight words:
-# *project, split, score, scale, softmax, mix, merge, project*, and *mask* twice, on either side of
-# the softmax. The code follows from these words.
+# In an interview, somebody hands you an empty file: *write multi-head attention, without PyTorch's class. Then tell
+# me what a text of 32k tokens keeps in memory.* Eight slips are typical, and in self-attention **all eight run,
+# return the right shape and raise no error.** So learn it as a pianist does, who has the tune in mind and not the
+# dots on the page. Here the tune is eight words: *project, split, score, scale, softmax, mix, merge, project*, and
+# *mask* twice, on either side of the softmax.
 #
-# Choose your way by the time you have:
+# Choose your way by the time that you have:
 #
-# - **15 minutes.** Read [the class](#cell-id=the-class) with its table (4 minutes), and put [the words in
-#   order](#cell-id=the-words-in-order) (2). Then take [the questions](#cell-id=questions-that-follow): answer each
-#   aloud before you read the sentence in bold, and leave the cells (9).
-# - **30 minutes.** Read the class (4), write it [against the clock](#cell-id=against-the-clock) (15), and take three
-#   questions (6). Mend [somebody else's answer](#cell-id=somebody-elses-answer) another day.
-# - **40 minutes.** Read everything (13), put the words in order (2), write the class (15), and mend somebody else's
-#   answer (8).
+# - **15 minutes.** Read [the class](#cell-id=the-class) and its slips (3 minutes), put [the words in
+#   order](#cell-id=the-words-in-order) (2), and take [the questions](#cell-id=questions-that-follow): answer each
+#   aloud before you read the sentence in bold, and leave the cells (10).
+# - **30 minutes.** Write the class now, [against the clock](#cell-id=against-the-clock) (15), hold it beside
+#   [the class](#cell-id=the-class) (3), and take the questions (12).
+# - **40 minutes.** All of it, and [somebody else's answer](#cell-id=somebody-elses-answer) to mend (8).
 
 # %% tags=["hide-input"]
+import inspect
 import math
 
 import torch
@@ -29,350 +30,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_book import chapters, display
-
-# %% [markdown] name="the-class"
-# ## The class
-#
-# This is the class of [The short path](short_path.ipynb), which builds each line and compares the
-# whole with PyTorch's class. It is batch-first, takes a mask, and returns the weights along with
-# the output. In the comment of `split`, the dots stand for n or m.
-
-# %%
-torch.manual_seed(0)
-PlainAttention = chapters.load("short_path").PlainAttention
-display.source(PlainAttention)
-
-# %% [markdown]
-# Each of the eight words stands for a call or two, leaves its shape behind, and has its typical mistake.
-#
-# | word | call | leaves | typical mistake |
-# |---|---|---|---|
-# | project | `self.w_q(query)` | `(b, n, e)` | key or value projected from the query |
-# | split | `unflatten`, `transpose` | `(b, h, n, d)` | reshaped straight to it, which mixes tokens |
-# | score, scale | `q @ k.mT / math.sqrt(d)` | `(b, h, n, m)` | divided by $\sqrt e$, or not at all |
-# | softmax | `softmax(-1)` | `(b, h, n, m)` | softmax over the queries |
-# | mix | `weights @ v` | `(b, h, n, d)` | keys mixed instead of values |
-# | merge | `transpose`, `flatten` | `(b, n, e)` | flattened without the transpose |
-# | project | `self.w_o` | `(b, n, e)` | declared and forgotten |
-#
-# Between scale and softmax, the mask fills scores with $-\infty$, and after the softmax it fills
-# weights with 0. You need not remember the line with `zeros_like`: putting each fill
-# under an `if blocked is not None` is as good.
-
-# %% [markdown] name="questions-that-follow"
-# ## Eight questions that follow
-#
-# Each answer begins with the sentence to say, and most end with a cell that shows it.
-#
-# ### Can it hide the future?
-#
-# **Yes: block what stands above the diagonal, with `triu(1)`.** Say aloud what True means, before
-# you are asked: here, as in PyTorch's class, True means *blocked*. In PyTorch's function
-# `scaled_dot_product_attention` it means *allowed*. The mask is `(b, n, m)`, or `(1, n, m)` for all samples,
-# and the same for every head. Compare with PyTorch's function and its `is_causal`.
-
-
-# %%
-class Causal(PlainAttention):
-    """Self-attention in which no token sees a later one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        n = x.size(1)
-        future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)  # (n, n)
-        return super().forward(x, x, x, future[None])[0]                      # (b, n, e)
-
-
-# %% tags=["proof"]
-b, n, h, d = 2, 5, 4, 6
-e = h * d
-causal = Causal(e, h).double()
-x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
-q, k, v = (causal.split(layer(x)) for layer in (causal.w_q, causal.w_k, causal.w_v))
-mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (b, h, n, d)
-outputs = causal(x), causal.w_o(causal.merge(mixed))             # (b, n, e)
-ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in outputs)
-torch.testing.assert_close(*outputs)
-torch.testing.assert_close(ours, theirs)
-print("✓ Outputs and gradients are those of PyTorch's causal attention.")
-
-# %% [markdown]
-# > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
-# > row is fully masked. The second fill turns such a row into zeros. With the first fill alone it is NaN,
-# > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows how. Say so
-# > before you are asked.
-#
-# ### Why several heads?
-#
-# **A head has one set of weights per query, so it brings back one average. Several heads bring back
-# several, and cost as many operations as one wide head.** In one head the weights share a single 1:
-# what goes to one word is missing for another. A second head has its own 1 to share out. More heads cost
-# no parameters: the same matrix is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
-# example.
-#
-# ### What does it cost?
-#
-# **The operations of the projections grow with the length; those of scores and mixing grow with its square, and so
-# does the memory for the weights, `(b, h, n, m)`.** With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
-# and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
-# same. [Counting](14_counting.ipynb) derives the formulas.
-#
-# Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many?
-#
-# <details><summary>What do you expect?</summary>
-#
-# As many. A score adds up e / h products, and there are h scores for each query and key, which
-# makes e in all, whatever h is. What does grow is the number of weights, `(b, h, n, m)`.
-#
-# </details>
-
-# %%
-b, e = 1, 64
-rows = {}
-for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
-    module, x = PlainAttention(e, h), torch.randn(b, n, e)
-    with FlopCounterMode(display=False) as counter:
-        module(x, x, x)
-    projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
-    rows[f"{n}, {h}"] = [projections, scores, counter.get_total_flops()]
-columns = ["projections", "scores + mixing", "counted"]
-display.show(rows, columns=columns, corner="n, h")
-
-# %% tags=["proof"]
-assert all(
-    counted == projections + scores for projections, scores, counted in rows.values()
-)
-print("✓ PyTorch counts the sum of the two, whatever the number of heads.")
-
-# %% [markdown]
-# ### Why √d?
-#
-# **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
-# variance is 1.** (That is for independent entries with mean 0 and variance 1.) Scores that lie far apart make a
-# softmax that has decided before anything was learned. One key gets nearly all the weight, and what comes back in
-# training depends on the row: the derivative of a weight w by its own score is w (1 − w), nearly 0 where w is nearly
-# 1, large where two keys happen to be close. Send the same random gradient back through a thousand rows, with
-# d = 256, and compare a row in which little arrives with one in which much does:
-
-# %%
-q, k = torch.randn(2, 1000, 256)
-back = torch.randn(1000, 1000)  # the gradient of the weights
-rows = {}
-for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
-    scores = (q @ k.mT / divisor).requires_grad_()
-    weights = scores.softmax(-1)
-    arrives = torch.autograd.grad(weights, scores, back)[0].norm(dim=-1)
-    ends = torch.quantile(arrives, torch.tensor([0.1, 0.9]))
-    rows[f"by {name}"] = [scores.std(), weights.amax(-1).median(), *ends]
-columns = ["deviation", "largest weight", "arrives in a poor row", "in a rich one"]
-display.show(rows, columns=columns, decimals=(2, 3, 3, 3), corner="divided")
-
-# %% [markdown]
-# (The largest weight is the median over the rows; poor and rich are the 10th and the 90th percentile.) Without the
-# division most rows have chosen their key, and gradients are a lottery. Division by d goes too far: the largest
-# weight is hardly more than an even share, one thousandth.
-#
-# ### What is FlashAttention?
-#
-# **The same result, computed tile by tile, so that the weights `(n, m)` are never stored.** The
-# kernel reads a block of keys and values, and keeps three things for each query: the largest score
-# so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
-# the last two. It does not save operations; its backward pass even computes the scores again. It
-# saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
-# 2022](../docs/references.md#dao-2022)]. [Tiles](23_tiles.ipynb) builds it step by step.
-
-# %%
-n, m, d = 5, 12, 6
-q, (k, v) = torch.randn(n, d), torch.randn(2, m, d)
-top, total, mixed = torch.full((n, 1), -math.inf), torch.zeros(n, 1), torch.zeros(n, d)
-for keys, values in zip(k.split(4), v.split(4)):
-    scores = q @ keys.mT / math.sqrt(d)                          # (n, 4)
-    largest = torch.maximum(top, scores.amax(-1, keepdim=True))  # (n, 1)
-    shrink, powers = (top - largest).exp(), (scores - largest).exp()
-    total = total * shrink + powers.sum(-1, keepdim=True)  # (n, 1)
-    mixed = mixed * shrink + powers @ values               # (n, d)
-    top = largest
-
-# %% tags=["proof"]
-torch.testing.assert_close(mixed / total, F.scaled_dot_product_attention(q, k, v))
-print("✓ Three tiles of four keys give what all twelve give at once.")
-
-# %% [markdown]
-# A class that returns the weights must store them, and cannot use such a kernel.
-#
-# ### What is a KV cache, and how large is it at 32k tokens?
-#
-# **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3.1<!-- quoted -->
-# 8B keeps 4 GiB for each text.** With a causal mask, an earlier word cannot see a later one, so its
-# output stays what it was, in this layer and the next. Each step computes one query, one key and one
-# value, and attends to all cached keys.
-
-
-# %%
-def step(module: PlainAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
-    """Attend from one new token to itself and to all before it.
-
-    Args:
-        module: whose layers are used.
-        x: (b, 1, e), the new token.
-        cache: keys and values so far; the new ones are appended.
-    """
-    q, k, v = (module.split(layer(x)) for layer in (module.w_q, module.w_k, module.w_v))
-    if cache:
-        k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
-    cache[:] = k, v                                           # each (b, h, m, d)
-    weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)  # (b, h, 1, m)
-    return module.w_o(module.merge(weights @ v))              # (b, 1, e)
-
-
-# %% tags=["proof"]
-b, n, e = 2, 7, 24
-x, cache = torch.randn(b, n, e).double(), []
-steps = [step(causal, x[:, i : i + 1], cache) for i in range(n)]  # each (b, 1, e)
-torch.testing.assert_close(torch.cat(steps, 1), causal(x))
-assert sum(x.numel() for x in cache) == 2 * b * n * e
-print("✓ Token by token gives what all at once gives; the cache holds 2bne numbers.")
-
-# %% [markdown]
-# The bytes are a product that you can say aloud: two (a key and a value), times tokens, times layers,
-# times key heads, times the width of a head, times the bytes of a number. In **grouped-query attention**
-# (GQA), several query heads share one key head and one value head [[Ainslie et al.
-# 2023](../docs/references.md#ainslie-2023)]; with a single one it is called multi-query attention
-# [[Shazeer 2019](../docs/references.md#shazeer-2019)]. Llama 3.1<!-- quoted --> 8B has 32 layers, 32 query heads and heads
-# of width 128, in 16 bits [[Llama Team](../docs/references.md#llama-2024)]. What does it keep with 32
-# key heads, with its own 8, and with one?
-
-# %%
-tokens, layers, d = 32 * 1024, 32, 128
-kept = {g: 2 * tokens * layers * g * d * 2 for g in (32, 8, 1)}
-rows = {f"g = {g}": [size / 2**30] for g, size in kept.items()}
-display.show(rows, columns=["GiB for one text of 32k tokens"], decimals=1)
-
-# %% [markdown]
-# With 32 key heads, a single text would take about as much memory as the model itself. [Fewer
-# keys](22_fewer_keys.ipynb) shows which query heads share which key head: neighbours do, so
-# `repeat_interleave` is right, and `repeat` gives the same shape in another order.
-#
-# ### Why is a prompt fast and its answer slow?
-#
-# **Prefill reads all tokens of the prompt at once and is bound by arithmetic; decode reads all parameters
-# for a single token and is bound by memory bandwidth.** Each parameter costs two operations per token, a
-# multiplication and an addition, and two bytes whenever it is read. How many operations does a byte buy
-# in each phase?
-
-# %%
-parameters = 8.0e9
-rows = {}
-for phase, together in (
-    ("prefill, 2,048 tokens", 2048),
-    ("decode, 1 text", 1),
-    ("decode, 64", 64),
-):
-    operations, read = 2 * parameters * together, 2 * parameters
-    rows[phase] = [operations / 1e12, read / 1e9, operations / read]
-columns = ["10¹² operations", "GB read", "operations for a byte"]
-display.show(rows, columns=columns, decimals=(2, 0, 0))
-
-# %% [markdown]
-# A large GPU can do hundreds of operations in the time in which it reads one byte. In decode, with one
-# operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
-# 200 tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they
-# store parameters in fewer bits; and each text reads its own cache on top.
-#
-# ### What is rotary?
-#
-# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places
-# enter a score through their distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
-# positions and without a mask treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
-# and a cached key keeps its angle.
-
-
-# %%
-def rotate(x: Tensor, place: int) -> Tensor:
-    """Turn neighbouring features by angles that grow with the place."""
-    d = x.size(-1)
-    angles = place / 10_000 ** (torch.arange(0, d, 2, dtype=x.dtype) / d)  # (d / 2,)
-    (even, odd), cos, sin = x.unflatten(-1, (-1, 2)).unbind(-1), angles.cos(), angles.sin()
-    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
-
-
-q, k = torch.randn(2, 8, dtype=torch.float64)
-places = [(7, 4), (1007, 1004), (7, 3)]
-rows = {f"{i}, {j}": [i - j, rotate(q, i) @ rotate(k, j)] for i, j in places}
-display.show(rows, columns=["distance", "score"], corner="query at, key at")
-
-# %% tags=["proof"]
-near, far, other = (score for _, score in rows.values())
-torch.testing.assert_close(near, far)
-assert (near - other).abs() > 1e-3
-assert torch.allclose(rotate(q, 7).norm(), q.norm())
-print("✓ The same distance gives the same score, a thousand words later.")
-
-# %% [markdown]
-# [Positions](20_positions.ipynb) builds it, with the two layouts of pairs that loaders mix up.
-#
-# Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
-# training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
-# average only. **How are the matrices initialised?** With variance $1 / e$ (Xavier, for a square matrix
-# [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)]), so that numbers neither grow nor shrink;
-# the default of `nn.Linear` has a third of it. Never leave it to `torch.empty`.
-#
-# ## Exercises
-
-# %% [markdown] name="the-words-in-order"
-# ### The words in order
-#
-# *Easy, 2 minutes.* Here are the eight words, and *mask* once, in alphabetical order. Put them in an
-# order that computes masked attention. The check runs the words in your order.
-
-# %% tags=["exercise"]
-order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
-
-# %%
-from annotated_book import exercises
-
-exercises.from_memory.check_order(order)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Which words need heads? These words stand between *split* and *merge*.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Scores come before weights, and weights come out of the softmax. A mask works on scores.
-#
-# </details>
-
-# %% tags=["solution"]
-order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
-
-exercises.from_memory.check_order.folded(order)
+from annotated_book import chapters, display, exercises
 
 # %% [markdown] name="against-the-clock"
-# ### Against the clock
+# ## The task, against the clock
 #
-# Write the class here in the notebook, or in a file `mine.py` that imports `math`, `torch` and
-# `nn`. The check below lets [the doctor](17_testing_attention.ipynb#cell-id=the-doctor) examine it, a tool that
-# probes attention and compares it with a right version. For a file, the same examination runs in a
-# terminal:
-#
-# ```bash
-# attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4
-# ```
-#
-# Start the clock when you are ready.
+# *Hard, 15 minutes.* Write batch-first multi-head attention with a mask, and return `(b, n, e)`, alone or with the
+# weights. Name the parameters as you like, give them initial values, and refuse a width that the heads do not
+# divide. A fully masked row may become NaN; zeros are better, since NaN spreads. Write it here in the notebook, or
+# in a file `mine.py` that imports `math`, `torch` and `nn`. [The doctor](17_testing_attention.ipynb#cell-id=the-doctor),
+# a tool that probes attention and compares it with a right version, examines either, the file from a terminal:
+# `attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4`.
 
 # %%
 exercises.from_memory.start_clock()
-
-# %% [markdown]
-# *Hard, 15 minutes.* Do not look back. Write batch-first multi-head attention with a mask, and return
-# `(b, n, e)`, alone or with the weights. Name the parameters as you like, give them initial values,
-# and refuse a width that the heads do not divide. The check accepts NaN for a fully masked row, and
-# says so; zeros are better, since NaN spreads.
 
 
 # %% tags=["exercise"]
@@ -424,10 +95,380 @@ exercises.from_memory.check_attention(MyAttention)
 # </details>
 
 # %% tags=["solution"]
-# the class at the top of this page
+# the class of the next section
 MyAttention = chapters.load("short_path").PlainAttention
 
 exercises.from_memory.check_attention.folded(MyAttention)
+
+# %% [markdown] name="the-class"
+# ## The class, and its eight slips
+#
+# This is the class of [The short path](short_path.ipynb), which builds each line and compares the
+# whole with PyTorch's class. In the comment of `split`, the dots stand for n or m.
+
+# %% tags=["hide-input"]
+torch.manual_seed(0)
+PlainAttention = chapters.load("short_path").PlainAttention
+display.source(PlainAttention)
+
+# %% [markdown]
+# Each of the eight words stands for a call or two, leaves its shape behind, and has its typical slip. Make each
+# slip in the class above, one at a time, and give it a batch: once in self-attention under a causal mask, and once
+# with n queries and m keys, where n, m, h and d all differ. Which slips raise an error?
+
+# %% tags=["fold-input"]
+SPLIT = "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)"
+CUT = "x.reshape(len(x), self.num_heads, x.size(1), -1)"
+MERGE, FLAT = "x.transpose(1, 2).flatten(2)", "x.reshape(len(x), x.size(2), -1)"
+TOKENS, HEADS, SCORES = "(b, n, e)", "(b, h, n, d)", "(b, h, n, m)"
+SLIPS = {  # a word: what it leaves, the slip, and the slip in code
+    "project": (TOKENS, "keys from the query", "self.w_k(key)", "self.w_k(query)"),
+    "split": (HEADS, "without the transpose", SPLIT, CUT),
+    "score": (SCORES, "softmax over the queries", ".softmax(-1)", ".softmax(-2)"),
+    "scale": (SCORES, "divided by √e", "q.size(-1)", "query.size(-1)"),
+    "mask": (SCORES, "filled with 0, not −∞", "blocked, -math.inf", "blocked, 0"),
+    "mix": (HEADS, "keys in place of values", "weights @ v", "weights @ k"),
+    "merge": (TOKENS, "without the transpose", MERGE, FLAT),
+    "project again": (
+        TOKENS,
+        "forgotten",
+        "self.w_o(self.merge(weights @ v))",
+        "self.merge(weights @ v)",
+    ),
+}
+
+
+# %% tags=["fold-input"]
+def with_slip(right: str, wrong: str) -> type:
+    """Define the class again, with a slip in its source."""
+    source, defined = (
+        inspect.getsource(PlainAttention),
+        {"math": math, "nn": nn, "torch": torch},
+    )
+    assert source.count(right) == 1
+    exec(source.replace(right, wrong), defined)
+    return defined["PlainAttention"]
+
+
+def what_happens(kind: type, m: int) -> str:
+    """Compare with the right class, which has the same parameters: 5 queries, m keys."""
+    good, bad = PlainAttention(24, 4), kind(24, 4)
+    bad.load_state_dict(good.state_dict())
+    query, memory = torch.randn(2, 5, 24), torch.randn(2, m, 24)
+    memory = query if m == 5 else memory
+    future = torch.ones(5, m).triu(1).bool().expand(2, 5, m)
+    expected = good(query, memory, memory, future)[0]
+    try:
+        output = bad(query, memory, memory, future)[0]
+    except RuntimeError:
+        return "error"
+    assert output.shape == expected.shape
+    return "right" if output.allclose(expected, atol=1e-4) else "runs, wrong"
+
+
+told = {}
+for word, (leaves, slip, right, wrong) in SLIPS.items():
+    ends = [what_happens(with_slip(right, wrong), m) for m in (5, 7)]
+    told[word] = [leaves, slip, *ends]
+columns = ["leaves", "slip", "self-attention", "n ≠ m"]
+display.show(told, columns=columns, decimals="<", corner="word")
+
+# %% tags=["proof"]
+assert told["project"][2:] == ["right", "error"]
+silent = [told[word][2:] for word in SLIPS if word != "project"]
+assert silent == [["runs, wrong"] * 2] * 7
+print("✓ In self-attention all eight run; seven are wrong, with the right shape.")
+
+# %% [markdown]
+# Keys from the query are even right, until the keys come from another text. The other seven stay silent in both.
+# So, while somebody watches, compare with `F.scaled_dot_product_attention`, and take sizes that all differ. (The line
+# with `zeros_like` you need not remember: each fill under an `if blocked is not None` is as good.)
+
+# %% [markdown] name="questions-that-follow"
+# ## Eight questions that follow
+#
+# Each answer begins with the sentence to say, and most end with a cell that shows it.
+#
+# ### Can it hide the future?
+#
+# **Yes: block what stands above the diagonal, with `triu(1)`.** Say aloud what True means, before
+# you are asked: here, as in PyTorch's class, True means *blocked*. In PyTorch's function
+# `scaled_dot_product_attention` it means *allowed*. The mask is `(b, n, m)`, or `(1, n, m)` for all samples,
+# and the same for every head. Compare with PyTorch's function and its `is_causal`.
+
+
+# %%
+class Causal(PlainAttention):
+    """Self-attention in which no token sees a later one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.size(1)
+        future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)  # (n, n)
+        return super().forward(x, x, x, future[None])[0]                      # (b, n, e)
+
+
+# %% tags=["proof"]
+b, n, h, d = 2, 5, 4, 6
+e = h * d
+causal = Causal(e, h).double()
+x = torch.randn(b, n, e, dtype=torch.float64, requires_grad=True)  # (b, n, e)
+q, k, v = (causal.split(layer(x)) for layer in (causal.w_q, causal.w_k, causal.w_v))
+mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (b, h, n, d)
+outputs = causal(x), causal.w_o(causal.merge(mixed))             # (b, n, e)
+ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in outputs)
+torch.testing.assert_close(*outputs)
+torch.testing.assert_close(ours, theirs)
+print("✓ Outputs and gradients are those of PyTorch's causal attention.")
+
+# %% [markdown]
+# > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
+# > row is fully masked. The second fill turns such a row into zeros. With the first fill alone it is NaN,
+# > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows how. Say so
+# > before you are asked.
+#
+# ### What is a KV cache, and how large is it at 32k tokens?
+#
+# **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3.1<!-- quoted -->
+# 8B keeps 4 GiB for each text.** With a causal mask, an earlier word cannot see a later one, so its
+# output stays what it was, in this layer and the next. Each step computes one query, one key and one
+# value, and attends to all cached keys.
+
+
+# %%
+def step(module: PlainAttention, x: Tensor, cache: list[Tensor]) -> Tensor:
+    """Attend from one new token to itself and to all before it.
+
+    Args:
+        module: whose layers are used.
+        x: (b, 1, e), the new token.
+        cache: keys and values so far; the new ones are appended.
+    """
+    q, k, v = (module.split(layer(x)) for layer in (module.w_q, module.w_k, module.w_v))
+    if cache:
+        k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+    cache[:] = k, v                                           # each (b, h, m, d)
+    weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)  # (b, h, 1, m)
+    return module.w_o(module.merge(weights @ v))              # (b, 1, e)
+
+
+# %% tags=["proof"]
+b, n, e = 2, 7, 24
+x, cache = torch.randn(b, n, e).double(), []
+steps = [step(causal, x[:, i : i + 1], cache) for i in range(n)]  # each (b, 1, e)
+torch.testing.assert_close(torch.cat(steps, 1), causal(x))
+assert sum(x.numel() for x in cache) == 2 * b * n * e
+print("✓ Token by token gives what all at once gives; the cache holds 2bne numbers.")
+
+# %% [markdown]
+# The bytes are a product that you can say aloud: two (a key and a value), times tokens, times layers,
+# times key heads, times the width of a head, times the bytes of a number. In **grouped-query attention**
+# (GQA), several query heads share one key head and one value head [[Ainslie et al.
+# 2023](../docs/references.md#ainslie-2023)]; with a single one it is called multi-query attention
+# [[Shazeer 2019](../docs/references.md#shazeer-2019)]. Llama 3.1<!-- quoted --> 8B has 32 layers, 32 query heads and heads
+# of width 128, in 16 bits [[Llama Team](../docs/references.md#llama-2024)]. What does it keep with 32
+# key heads, with its own 8, and with one?
+
+# %%
+tokens, layers, d = 32 * 1024, 32, 128
+kept = {g: 2 * tokens * layers * g * d * 2 for g in (32, 8, 1)}
+rows = {g: [size / 2**30] for g, size in kept.items()}
+columns = ["GiB for one text of 32k tokens"]
+display.show(rows, columns=columns, decimals=1, corner="key heads")
+
+# %% [markdown]
+# With 32 key heads, a single text would take about as much memory as the model itself. [Fewer
+# keys](22_fewer_keys.ipynb) shows which query heads share which key head: neighbours do, so
+# `repeat_interleave` is right, and `repeat` gives the same shape in another order.
+#
+# ### Why is a prompt fast and its answer slow?
+#
+# **Prefill reads all tokens of the prompt at once and is bound by arithmetic; decode reads all parameters
+# for a single token and is bound by memory bandwidth.** Each parameter costs two operations per token, a
+# multiplication and an addition, and two bytes whenever it is read. How many operations does a byte buy
+# in each phase?
+
+# %% tags=["fold-input"]
+parameters = 8.0e9
+rows = {}
+for phase, together in (
+    ("prefill, 2,048 tokens", 2048),
+    ("decode, 1 text", 1),
+    ("decode, 64", 64),
+):
+    operations, read = 2 * parameters * together, 2 * parameters
+    rows[phase] = [operations / 1e12, read / 1e9, operations / read]
+columns = ["10¹² operations", "GB read", "operations for a byte"]
+display.show(rows, columns=columns, decimals=(2, 0, 0))
+
+# %% [markdown]
+# A large GPU can do hundreds of operations in the time in which it reads one byte. In decode, with one
+# operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
+# 200 tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they
+# store parameters in fewer bits; and each text reads its own cache on top.
+#
+# ### What is rotary?
+#
+# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places
+# enter a score through their distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
+# positions and without a mask treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
+# and a cached key keeps its angle.
+
+
+# %%
+def rotate(x: Tensor, place: int) -> Tensor:
+    """Turn neighbouring features by angles that grow with the place."""
+    d = x.size(-1)
+    angles = place / 10_000 ** (torch.arange(0, d, 2, dtype=x.dtype) / d)  # (d / 2,)
+    (even, odd), cos, sin = x.unflatten(-1, (-1, 2)).unbind(-1), angles.cos(), angles.sin()
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+
+
+q, k = torch.randn(2, 8, dtype=torch.float64)
+places = [(7, 4), (1007, 1004), (7, 3)]
+rows = {f"{i}, {j}": [i - j, rotate(q, i) @ rotate(k, j)] for i, j in places}
+display.show(rows, columns=["distance", "score"], corner="query at, key at")
+
+# %% tags=["proof"]
+near, far, other = (score for _, score in rows.values())
+torch.testing.assert_close(near, far)
+assert (near - other).abs() > 1e-3
+assert torch.allclose(rotate(q, 7).norm(), q.norm())
+print("✓ The same distance gives the same score, a thousand words later.")
+
+# %% [markdown]
+# [Positions](20_positions.ipynb) builds it, with the two layouts of pairs that loaders mix up.
+#
+# ### What is FlashAttention?
+#
+# **The same result, computed tile by tile, so that the weights `(n, m)` are never stored.** The
+# kernel reads a block of keys and values, and keeps three things for each query: the largest score
+# so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
+# the last two. It does not save operations; its backward pass even computes the scores again. It
+# saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
+# 2022](../docs/references.md#dao-2022)]. [Tiles](23_tiles.ipynb) builds it step by step.
+
+# %%
+n, m, d = 5, 12, 6
+q, (k, v) = torch.randn(n, d), torch.randn(2, m, d)
+top, total, mixed = torch.full((n, 1), -math.inf), torch.zeros(n, 1), torch.zeros(n, d)
+for keys, values in zip(k.split(4), v.split(4)):
+    scores = q @ keys.mT / math.sqrt(d)                          # (n, 4)
+    largest = torch.maximum(top, scores.amax(-1, keepdim=True))  # (n, 1)
+    shrink, powers = (top - largest).exp(), (scores - largest).exp()
+    total = total * shrink + powers.sum(-1, keepdim=True)  # (n, 1)
+    mixed = mixed * shrink + powers @ values               # (n, d)
+    top = largest
+
+# %% tags=["proof"]
+torch.testing.assert_close(mixed / total, F.scaled_dot_product_attention(q, k, v))
+print("✓ Three tiles of four keys give what all twelve give at once.")
+
+# %% [markdown]
+# A class that returns the weights must store them, and cannot use such a kernel.
+#
+# ### Why several heads?
+#
+# **A head has one set of weights per query, so it brings back one average. Several heads bring back
+# several, and cost as many operations as one wide head.** In one head the weights share a single 1:
+# what goes to one word is missing for another. A second head has its own 1 to share out. More heads cost
+# no parameters: the same matrix is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
+# example.
+#
+# ### What does it cost?
+#
+# **The operations of the projections grow with the length; those of scores and mixing grow with its square, and so
+# does the memory for the weights, `(b, h, n, m)`.** With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
+# and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
+# same. [Counting](14_counting.ipynb) derives the formulas.
+#
+# Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many?
+#
+# <details><summary>What do you expect?</summary>
+#
+# As many. A score adds up e / h products, and there are h scores for each query and key, which
+# makes e in all, whatever h is. What does grow is the number of weights, `(b, h, n, m)`.
+#
+# </details>
+
+# %% tags=["fold-input"]
+b, e = 1, 64
+rows = {}
+for n, h in ((32, 4), (128, 4), (128, 16), (512, 4)):
+    module, x = PlainAttention(e, h), torch.randn(b, n, e)
+    with FlopCounterMode(display=False) as counter:
+        module(x, x, x)
+    projections, scores = 8 * b * n * e**2, 4 * b * n**2 * e
+    rows[f"{n}, {h}"] = [projections, scores, counter.get_total_flops()]
+columns = ["projections", "scores + mixing", "counted"]
+display.show(rows, columns=columns, corner="n, h")
+
+# %% tags=["proof"]
+assert all(
+    counted == projections + scores for projections, scores, counted in rows.values()
+)
+print("✓ PyTorch counts the sum of the two, whatever the number of heads.")
+
+# %% [markdown]
+# ### Why √d?
+#
+# **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
+# variance is 1.** (That is for independent entries with mean 0 and variance 1.) Scores that lie far apart make a
+# softmax that has decided before anything was learned: with a weight w near 1, its derivative by its own score,
+# w (1 − w), is near 0, and little comes back to change it. Take a thousand random queries and as many keys,
+# d = 256, and count how many keys hold nine tenths of a query's weight:
+
+# %%
+q, k = torch.randn(2, 1000, 256)
+rows = {}
+for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
+    scores = q @ k.mT / divisor
+    weights = scores.softmax(-1).sort(descending=True).values
+    holders = (weights.cumsum(-1) < 0.9).sum(-1) + 1
+    rows[f"by {name}"] = [scores.std(), weights[:, 0].median(), holders.median()]
+columns = ["scores deviate by", "largest weight (median)", "keys that hold 0.9 (median)"]
+display.show(rows, columns=columns, decimals=(2, 3, 0), corner="divided")
+
+# %% [markdown]
+# Without the division, chance has chosen one key or two. Division by d goes too far: every key gets about the same.
+#
+# Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
+# training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
+# average only. **How are the matrices initialised?** With variance $1 / e$ (Xavier, for a square matrix
+# [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)]), so that numbers neither grow nor shrink;
+# the default of `nn.Linear` has a third of it. Never leave it to `torch.empty`.
+
+# %% [markdown]
+# ## Exercises
+
+# %% [markdown] name="the-words-in-order"
+# ### The words in order
+#
+# *Easy, 2 minutes.* Here are the eight words, and *mask* once, in alphabetical order. Put them in an
+# order that computes masked attention. The check runs the words in your order.
+
+# %% tags=["exercise"]
+order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
+
+# %%
+exercises.from_memory.check_order(order)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which words need heads? These words stand between *split* and *merge*.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# Scores come before weights, and weights come out of the softmax. A mask works on scores.
+#
+# </details>
+
+# %% tags=["solution"]
+order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
+
+exercises.from_memory.check_order.folded(order)
 
 # %% [markdown] name="somebody-elses-answer"
 # ### Somebody else's answer
