@@ -3,7 +3,7 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *13 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *14 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
 # A recipe is copied onto a card, and the card is copied again. On the third card the salt is
@@ -205,7 +205,7 @@ print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 # </details>
 
 
-# %%
+# %% tags=["fold-input"]
 def clones(module: nn.Module, count: int) -> nn.ModuleList:
     return nn.ModuleList(copy.deepcopy(module) for _ in range(count))
 
@@ -304,16 +304,18 @@ print("✓ A linear layer with this weight gives what the small one gives, slice
 
 # %% [markdown]
 # And there is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of
-# one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. It is
-# tempting to say that every query therefore starts out looking at everything. Compare the two divisors at
-# the class's own start, with 500 tokens and 8 heads of width 32. How large is a query's largest weight with
-# the right divisor: under three even shares, about ten, or over a hundred?
+# one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. At the start that
+# hardly shows, because the right divisor starts out flat as well, and training can make up for it with larger
+# matrices. No wonder that nobody notices.
 #
-# <details><summary>What do you expect?</summary>
+# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays.
+
+# %% [markdown]
+# <!-- deeper: The two divisors at the start, and the lines of the repair -->
+# ### Going deeper: The two divisors at the start, and the lines of the repair
 #
-# Under three. `nn.Linear` draws small numbers, so the scores are small under either divisor.
-#
-# </details>
+# Compare the divisors at the class's own start, with 500 tokens and 8 heads of width 32. A query's largest weight
+# is given in even shares:
 
 # %%
 torch.manual_seed(0)
@@ -333,15 +335,6 @@ assert 2 < right < 3
 print("✓ Both start flat: with the right divisor under three even shares, else under two.")
 
 # %% [markdown]
-# The right divisor starts out flat as well. So the slip hardly shows at the start, and training can make
-# up for it with larger matrices. No wonder that nobody notices.
-#
-# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays.
-
-# %% [markdown]
-# <!-- deeper: The lines of the repair -->
-# ### Going deeper: The lines of the repair
-#
 # Two helpers appear in most repairs of this chapter: `read_mask` refuses masks that do not fit, and turns
 # them so that True means blocked; `masked_softmax` gives zeros to fully masked rows.
 
