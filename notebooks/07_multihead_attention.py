@@ -107,8 +107,9 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # %% [markdown]
 # It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
 # is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
-# chapter. Press the steps of this map, and follow the numbers of *it* to the answer. (Two rows of padding follow the
-# cat sentence.)
+# chapter. Press the steps of this map, and follow the numbers of *it* to the answer. It calls them by the field's names:
+# *score* compares, *mask* covers, *softmax* shares, *mix* and *merge* collect. (Two rows of padding follow the cat
+# sentence, so that there is something to cover; the second cover changes nothing here.)
 
 # %% tags=["hide-input"]
 display.whole_map()
