@@ -37,7 +37,8 @@ display.show(table, columns=columns, decimals=1)
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same,
 # but every line has to be printed. Attention's receipt is its weights, n · m numbers for each head, and the
 # fast path prints it even when you decline. So with long sequences, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. Most slow attention is slow in this way.
+# `torch.backends.mha.set_fastpath_enabled(False)`. Most of this chapter is about
+# receipts that nobody asked for.
 #
 # Where no label says otherwise, all times are of calls in **evaluation**, without gradients, on a CPU. Each is the
 # median of several **rounds**, in which all that is compared takes turns; the **quartiles** enclose their middle half.
@@ -161,8 +162,8 @@ display.finish(drawing, name="price-of-weights", alt=alt)
 
 # %% [markdown]
 # Which one do you get? The C library of most Linux systems, glibc, returns every block of 32 MiB or more
-# [[mallopt](../docs/references.md#mallopt)], and the weights of a long sequence are such a block: some of the 98 ms of the fast path are pages. To keep
-# freed memory, set two variables before Python starts. The second must be larger than your peak memory,
+# [[mallopt](../docs/references.md#mallopt)], and the weights of a long sequence are such a block: some of the 98 ms of
+# the fast path are pages. To keep freed memory, set two variables before Python starts. The second must be larger than your peak memory,
 # and the price is that the process never shrinks:
 #
 # ```bash
@@ -176,8 +177,8 @@ display.finish(drawing, name="price-of-weights", alt=alt)
 # ## Which kernel runs?
 #
 # Suppose that you call `F.scaled_dot_product_attention` yourself. It never returns weights. But the fused kernel
-# has its conditions, and where one fails, PyTorch goes step by step without a word. To find out, forbid
-# everything else, and see whether it raises.
+# has its conditions, and where one fails, PyTorch goes step by step without a word. To find out, allow that
+# kernel alone, and see whether PyTorch raises an error.
 
 # %% tags=["hide-input"]
 warnings.simplefilter("ignore")  # each refusal comes with its reason, as a warning
@@ -197,7 +198,7 @@ def is_fused(q, k, v, **options) -> bool:
 
 
 # %% [markdown]
-# Here is one call in four layouts, with h = 8 heads and n = 2,048. Two of them print a receipt. Which two?
+# Here is one call in four layouts, with h = 8 heads and n = 2,048. Two of them print a receipt.
 
 # %% tags=["hide-input"]
 q = torch.randn(1, 8, 16, 64)
@@ -368,7 +369,7 @@ print(f"✓ In {longer} of {len(ratios)} cases this class takes longer than PyTo
 # |---|---|---|
 # | no weights | from 41.7<!-- quoted --> to 7.3<!-- quoted --> ms, forward and backward, n = 1,024 | [Dao et al.](../docs/references.md#dao-2022), figure 2 |
 # | `is_causal` | 1.7<!-- quoted --> to 1.8<!-- quoted --> times as fast on long sequences | [Dao](../docs/references.md#dao-2023), 3.1 |
-# | half precision | FlashAttention takes nothing else; float32 gets another kernel | [its code](../docs/references.md#flash-attention-code) |
+# | half precision | FlashAttention takes nothing else; float32 gets `EFFICIENT_ATTENTION`, fused as well | [its code](../docs/references.md#flash-attention-code) |
 # | freed memory | PyTorch keeps it for itself | [CUDA semantics](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management) |
 
 # %% [markdown]
