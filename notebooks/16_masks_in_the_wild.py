@@ -440,8 +440,8 @@ encoder.train()
 display.show(counts, columns=["in training", "evaluated"], corner="keys noticed with")
 
 # %% [markdown]
-# Evaluated, the layer takes a *fast path* in C++, which the picture below has, too. Its own one reads the mask as a
-# boolean one: every number but 0 blocks its key, so with a fee each word sees only itself.
+# Evaluated, the layer takes a *fast path* of its own in C++, which in the version that runs here reads the mask as a
+# boolean one: every number but 0 blocks its key. So with a fee each word sees only itself.
 
 # %% [markdown] name="fills-in-half-precision"
 # ## Fills in half precision

@@ -429,7 +429,8 @@ columns = ["scores deviate by", "largest weight (median)", "keys that hold 0.9 (
 display.show(rows, columns=columns, decimals=(2, 3, 0), corner="divided")
 
 # %% [markdown]
-# Without the division, chance has chosen one key or two. Division by d goes too far: every key gets about the same.
+# Without the division, chance has chosen a single key for at least half of the queries. Division by d goes too far:
+# 889 keys is nearly an even spread, which would take 900.
 #
 # Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
 # training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
