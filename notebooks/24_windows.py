@@ -11,8 +11,8 @@
 # the news has travelled a long way. A token in a stack of layers with **sliding-window attention** is in
 # the same position: what it does not see itself, it may get from a neighbour who has seen it.
 #
-# So far, each word could look at all earlier words, and a text of twice the length had four times
-# as many scores. Models of today look at less in three ways:
+# So far, each word could look at all earlier words: a text of twice the length had four times as many scores, and a
+# cache of twice the size. Models of today look at less in three ways:
 #
 # - A *window* chooses keys by their place. One key must stay in sight nevertheless: the [**attention
 #   sink**](#cell-id=the-key-that-must-stay), known from StreamingLLM and gpt-oss.
@@ -20,9 +20,17 @@
 # - [*Linear attention*](#cell-id=linear-attention) keeps a state instead of keys, written by the [gated
 #   delta rule](#cell-id=the-delta-rule) in Qwen3-Next and Kimi Linear.
 
-# %% tags=["fold-input"]
-from annotated_book import display
+# %% tags=["hide-input"]
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from annotated_attention.counting import short
+from annotated_attention.modern import block_by_position
+from annotated_book import chapters, display
+from attention_doctor.mistakes import MISTAKES
+
+# %% tags=["fold-input"]
 length, keeps = 18, display.COLOURS["m"]
 ways = {
     "window of 5": (range(13, length), range(14, length)),
@@ -41,8 +49,57 @@ ax.text(length + 1.5, 3, "S", va="center", ha="center", fontsize=12)
 ax.set(xticks=[], xlim=(-0.2, length + 2.8), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
 told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
-caption = "Dark: attended to. Pale: kept (chosen: scored, too). White: gone. S: a matrix."
+caption = "Full: attended to. Faint: kept (chosen: scored, too). Empty: gone. S: a matrix."
 display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
+
+# %% [markdown] name="model-by-model"
+# ## Model by model
+#
+# Which model does which, and what is it worth? Here are six, each after 131,072 tokens, with what their layers
+# keep together, and what they would keep if every layer kept every token (and had no indexer). A *global* layer sees
+# all earlier tokens. A number takes two bytes, in a state four. Guess which of the six keeps least, and which most.
+
+# %% tags=["fold-input"]
+FULL = 131_072  # tokens
+STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
+LAYERS = {  # bytes of a token in 16 bits; kinds of layers: how many, entries, bytes of each
+    "gpt-oss-120b": (2048, (18, 127, 2048), (18, FULL, 2048)),
+    "Gemma 3 27B": (8192, (52, 1023, 8192), (10, FULL, 8192)),
+    "DeepSeek-V3.2": (1152, (61, FULL, 1152 + 256)),
+    "DeepSeek-V4-Flash": (
+        1024, (43, 127, 1024), (21, FULL // 4, 1024 + 256), (20, FULL // 128, 1024)
+    ),
+    "Qwen3-Next 80B": (2048, (36, 1, STATE), (12, FULL, 2048)),
+    "Kimi Linear 48B": (1152, (20, 1, STATE), (7, FULL, 1152)),
+}  # fmt: skip
+SAID = {
+    "gpt-oss-120b": (36, "18 windows of 128, 18 global"),
+    "Gemma 3 27B": (62, "52 windows of 1,024, 10 global"),
+    "DeepSeek-V3.2": (61, "61 choose 2,048 latents"),
+    "DeepSeek-V4-Flash": (
+        43,
+        "43 windows of 128; 21 also see 4 tokens as one, 20 see 128 as one",
+    ),
+    "Qwen3-Next 80B": (48, "36 states, 12 global"),
+    "Kimi Linear 48B": (27, "20 states, 7 with all latents"),
+}
+rows = {}
+for name, (token, *kinds) in LAYERS.items():
+    layers, said = SAID[name]
+    kept = sum(count * entries * size for count, entries, size in kinds)
+    rows[name] = [short(kept, "B"), short(layers * FULL * token, "B"), said]
+columns = ["keeps", "if all layers kept all", "layers"]
+display.show(rows, columns=columns, corner="model", decimals="<")
+
+# %% [markdown]
+# Least: DeepSeek-V4-Flash, with less than Kimi Linear, three quarters of whose layers keep no keys at all. Most:
+# DeepSeek-V3.2. Its indexer saves reading, and needs more room, not less. (Sizes: [Gemma
+# Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025) and
+# [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
+#
+# The page goes through the last column, word by word: windows, then what is chosen, then states. (Latents, one short
+# vector a token in place of keys and values, are in
+# [Fewer keys](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).)
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
@@ -52,15 +109,6 @@ display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
 # window hides those that are w places earlier or more. The cell builds the mask for a window of 3, a row for
 # each word that asks. The keys that it does not see are hatched.
 # %%
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from annotated_attention.counting import cache_bytes, short, window_kept
-from annotated_attention.modern import block_by_position
-from annotated_book import chapters
-from attention_doctor.mistakes import MISTAKES
-
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
 i, j = places[:, None], places    # (n, 1), (n,)
@@ -72,8 +120,7 @@ assert blocked.equal(block_by_position(places, 8, window=w))
 print("✓ `block_by_position` makes the same mask.")
 
 # %% [markdown]
-# The first words have no more than one and two keys to see. From then on, everybody sees three,
-# however long the text becomes.
+# From the third word on, everybody sees three keys, however long the text becomes.
 #
 # Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
 # keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
@@ -195,20 +242,8 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # `WindowCache` that has dropped something refuses to go back by a few tokens, which [speculative
 # decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks for.
 #
-# How many bytes does this save? Here is the cache of six layers with 8 KV heads of width
-# 128, in half precision: all global, all with a window of 1,024, and five windows with one global layer.
-
-# %% tags=["fold-input"]
-rows = {}
-for length in (1024, 8192, 65536):
-    whole, part = (cache_bytes(x, 8 * 128) for x in (length, window_kept(length, 1024)))
-    sizes = (6 * whole, 6 * part, 5 * part + whole)
-    rows[f"{length:,}"] = [short(size, "B") for size in sizes]
-display.show(rows, columns=["6 global", "6 windows", "5 and 1"], corner="tokens")
-
-# %% [markdown]
-# At 65,536 tokens, 1.61 GB become 25.1 MB with windows alone. With one global layer of six it is 289 MB,
-# nearly all of it in that layer.
+# What this saves stands in the [table at the top](#cell-id=model-by-model): Gemma 3 keeps 11.2 GB in place of 66.6 GB,
+# nearly all of them in its 10 global layers.
 
 # %% [markdown] name="the-key-that-must-stay"
 # ## The key that must stay: the attention sink
@@ -292,40 +327,6 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
 # al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
 
-# %% [markdown]
-# ## The mistake people make here
-#
-# Windows and sinks have a mistake each, and neither changes a shape. One window is a key too wide, and one
-# sink is not a key: its number is added to all scores.
-
-# %%
-wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
-display.diff(wide.wrong, wide.right)
-
-# %%
-display.diff(useless.wrong, useless.right)
-
-# %% [markdown]
-# How do you find them without a reference? Count the keys with a weight above zero. And look at
-# what the weights sum to, and at the gradient of the sinks.
-
-# %%
-x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
-for says, version in {"right": wide.of, "wrong": wide.version}.items():
-    _, weights = made(version, window=3)(x, need_weights=True)
-    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
-for says, version in {"right": useless.of, "wrong": useless.version}.items():
-    module = made(version)
-    output, weights = module(x, x, x)
-    output.square().sum().backward()
-    moved = module.sinks.grad.abs().max() > 1e-12
-    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
-
-# %% [markdown]
-# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
-# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than w; count visible keys in such a text.
-
 # %% [markdown] name="sparse-attention"
 # ## Chosen by content: DeepSeek's sparse attention
 #
@@ -367,12 +368,20 @@ main_q, main_k, v = (torch.randn(n, d).requires_grad_() for _ in "qkv")  # (n, d
 for count in (5, n):
     chosen = choose_keys(q, k, w, blocked, count)
     seen_keys = torch.zeros(n, n, dtype=torch.bool).scatter(1, chosen, True) & ~blocked
-    assert seen_keys.sum(1).tolist() == [min(row + 1, count) for row in range(n)]
     output = F.scaled_dot_product_attention(main_q, main_k, v, attn_mask=seen_keys)
+    for row in range(n):  # slowly, one query and one key at a time
+        cheap = [
+            sum(w[head, row, 0] * (q[head, row] @ key).relu() for head in range(h))
+            for key in k[: row + 1]
+        ]
+        best = sorted(range(row + 1), key=lambda place: -cheap[place])[:count]
+        assert seen_keys[row].nonzero()[:, 0].tolist() == sorted(best)
+        shares = (main_k[best] @ main_q[row] / d**0.5).softmax(0)
+        torch.testing.assert_close(output[row], shares @ v[best])
     assert torch.autograd.grad(output.sum(), w, allow_unused=True)[0] is None
 expected = F.scaled_dot_product_attention(main_q, main_k, v, is_causal=True)
 torch.testing.assert_close(output, expected)
-print("✓ If all keys are chosen, this is full attention; a choice has no gradient.")
+print("✓ A slow loop chooses and collects the same; a choice has no gradient.")
 
 # %% [markdown]
 # The book's tests compare this choice with that of DeepSeek's indexer in `transformers`. (NSA and MoBA, of 2025,
@@ -391,7 +400,7 @@ print("✓ If all keys are chosen, this is full attention; a choice has no gradi
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
 indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
 rows = {}
@@ -408,9 +417,9 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # %% [markdown]
 # At 131,072 keys, 0.07 of these multiplications are left, and most of them are the indexer's. Of the bytes,
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
-# and 0.26 at 32,768, if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
-# for a latent [[Eight bits](../docs/references.md#eight-bits)]. The attention no longer grows with the text: it
-# reads 2,048 keys a token. In texts of up to 2,048 tokens, the indexer is only a cost.
+# if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
+# for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
+# cost.
 #
 # The cache of V3.2 becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
 # the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
@@ -431,40 +440,36 @@ display.show(rows, columns=columns, corner="keys", title=title)
 
 # %% tags=["fold-input"]
 text = 64  # tokens, 8 of them in the window
-kinds = {
-    "tokens": (1, range(56, 64)),
-    "by 4": (4, [1, 4, 9, 10, 14]),
-    "by 128": (16, range(4)),
-}
-drawing, (ax,) = display.panels(345, 150)
-for y, (size, dark) in enumerate(kinds.values()):
-    for place in range(text // size):
-        fill = 0.9 if place in dark else 0.25 if size > 1 else 0
-        at = {"width": 0.9 * size, "height": 0.6, "left": size * place, "align": "center"}
-        ax.barh(y, **at, color=keeps, alpha=fill)
-        ax.barh(y, **at, fill=False, edgecolor="grey", lw=0.5)
-ax.barh(0, 4, 0.6, -6, color=display.COLOURS["h"], alpha=0.8)
-ax.text(-4, 0, "s", va="center", ha="center", fontsize=12)
-ax.set(xticks=[], xlim=(-7, text + 0.5), ylim=(2.5, -0.5))
-ax.set_yticks(range(3), kinds)
+kinds = {"by 4": (4, [1, 4, 9, 10, 13]), "by 128": (16, range(4))}
+left_of_one = {"V3.2": 512 + 64 + 128, "by 4": (512 + 128) // 4, "by 128": 512 // 128}
+drawing, axes = display.panels(640, 150, columns=2)
+for ax, (kind, (size, dark)) in zip(axes, kinds.items()):
+    for y, (wide, lit, pale) in enumerate(((1, range(56, 64), 0), (size, dark, 0.25))):
+        for place in range(text // wide):
+            fill = 0.9 if place in lit else pale
+            at = {"width": 0.9 * wide, "height": 0.6, "left": wide * place}
+            ax.barh(y, **at, align="center", color=keeps, alpha=fill, lw=0)
+            ax.barh(y, **at, align="center", fill=False, edgecolor="grey", lw=0.5)
+    ax.barh(0, 4, 0.6, -6, color=display.COLOURS["h"], alpha=0.8)
+    ax.text(-4, 0, "s", va="center", ha="center", fontsize=12)
+    ax.set(xticks=[], xlim=(-7, text + 0.5), ylim=(1.5, -0.5))
+    ax.set_yticks(range(2), ["tokens", kind])
+    left = left_of_one[kind]
+    ax.set_title(f"{kind}: an earlier token leaves {left} numbers", fontsize=12)
 caption = (
-    "Dark: attended to. Pale: scored by the indexer only. White: gone. s: the sink. Drawn "
-    "small: 8 tokens stand for the window of 128, and 16 for the 128 of an entry. "
-    "A layer has the entries by 4 or those by 128, never both."
+    "Two kinds of layers. Full: attended to. Faint: only scored. Empty: gone. "
+    "s: the sink. Drawn small: 8 tokens stand for the window of 128, and 16 for the 128 of "
+    f"an entry. In V3.2, a token leaves {left_of_one['V3.2']} numbers in each layer."
 )
-alt = "A window with a sink; below it entries by 4, five of 16 chosen, or all four by 128"
+alt = (
+    "A window with a sink; beside it entries by 4, five of 16 chosen, or all four by 128. "
+)
+alt += "; ".join(ax.get_title() for ax in axes)
 display.finish(drawing, name="compressed", alt=alt, caption=caption)
 
 # %% [markdown]
 # An entry is a single vector of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head),
-# and the indexer's key of 128 is compressed as well. What is left of a token earlier than the window, in numbers for
-# each layer?
-
-# %%
-kept = {"V3.2": 512 + 64 + 128, "V4, by 4": (512 + 128) // 4, "V4, by 128": 512 // 128}
-print(
-    *(f"{name}: {numbers}" for name, numbers in kept.items()), "window alone: 0", sep="; "
-)
+# and the indexer's key of 128 is compressed as well: hence the 160 and the 4 numbers.
 
 # %% [markdown] name="linear-attention"
 # ## A state instead of keys: linear attention
@@ -492,24 +497,47 @@ for query, key, value, row in zip(q, k, v, expected):
     torch.testing.assert_close(query @ state / (query @ total), row)
 print("✓ Token by token, the state gives what all scores at once give.")
 
-# %% [markdown]
-# But a state cannot go back: what was written over is gone, so a server copies states where texts share a
-# beginning.
-
 # %% [markdown] name="the-delta-rule"
 # ### The gated delta rule
 #
-# A state that only adds cannot correct itself. Write two values under the same key, and it gives back
-# both, added up. The **delta rule** first reads what the state gives for the new key, and writes the
-# difference, or a share β of it [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α
-# between 0 and 1, as in Mamba-2, lets the old state fade before that [[Yang, Kautz and
-# Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1:
+# A state that only adds cannot correct itself: two values under the same key come back added up. The **delta rule**
+# first erases what the state says for the new key, and then writes the new value there, or does a share β of both
+# [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α between 0 and 1, as in Mamba-2, lets the old state
+# fade before that [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1, and with $q\,S$ as the output:
 #
-# $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S + \beta\,k^\top\,(v - k\,\bar S) \qquad
-# \mathrm{output} = q\,S$$
+# $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
+# \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
 #
-# $k\,\bar S$ is what the state says for this key, $v - k\,\bar S$ is its error, and $k^\top(\dots)$
-# writes the correction there. Write v twice under one key: the sum holds 2v, the delta rule with β = 1 holds v.
+# The figure follows one token, with invented numbers, α = ½ and β = 1. For its key (0.6, 0.8, 0)<!-- invented -->, the
+# state says (10, 0, 0); the new value is (0, 5, 0). Which number of the state is not touched by erasing?
+
+# %% tags=["fold-input"]
+key, value = torch.tensor([0.6, 0.8, 0.0]), torch.tensor([0.0, 5.0, 0.0])
+old = torch.tensor([[6.0, 0, 0], [8, 0, 0], [0, 0, 4]])
+faded = old / 2
+erased = faded - key[:, None] * (key @ faded)
+written = erased + key[:, None] * value
+steps = {"the state": old, "fade: half": faded, "erase": erased, "write": written}
+drawing, axes = display.panels(640, 190, columns=4)
+for ax, (step, state) in zip(axes, steps.items()):
+    for row, numbers in enumerate(state.tolist()):
+        for column, number in enumerate(numbers):
+            look = {"color": display.COLOURS["h"], "alpha": number / 12, "lw": 0}
+            ax.barh(row, 0.94, 0.94, column - 0.47, **look)
+            ax.text(column, row, f"{number:.0f}", ha="center", va="center", fontsize=12)
+    says = ", ".join(f"{x:.0f}" for x in key @ state)
+    ax.set(xlim=(-0.6, 2.6), ylim=(2.6, -0.6), aspect="equal", xticks=[])
+    ax.set_yticks(range(3), ["0.6", "0.8", "0"])
+    ax.set_title(f"{step}\nk S = ({says})", fontsize=12)
+alt = "; ".join(ax.get_title().replace("\n", ": ") for ax in axes)
+caption = (
+    "Each row belongs to a feature of the keys; beside it stands the number of this key."
+)
+display.finish(drawing, name="delta-rule", alt=alt, caption=caption)
+
+# %% [markdown]
+# The 2. It was written under another key, at a right angle to this one: it faded with all the rest, and nothing
+# else happens to it. (In code, erasing and writing are one step: the key, times the difference v − k S̄.)
 #
 # The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
@@ -553,7 +581,13 @@ ones[9:] = 0
 after = gated_delta_rule(k, k, v, torch.ones(12, 1), ones[:, 0])
 torch.testing.assert_close(after[9:], v[6:9])
 assert not torch.allclose((k @ k.mT).tril() @ v, output)
-print("✓ With α = β = 1, keys at right angles give back the last value written under them.")
+drawn = torch.stack([key, torch.eye(3)[2], key])  # (3, 3), the keys of the figure
+said = torch.tensor([[10.0, 0, 0], [0, 0, 4], value.tolist()])
+gates = torch.tensor([[1.0], [1], [0.5]]), torch.ones(3)
+for row, unit in zip(written, torch.eye(3)):
+    asks = unit.expand(3, 3)
+    torch.testing.assert_close(gated_delta_rule(asks, drawn, said, *gates)[-1], row)
+print("✓ It makes the state of the figure; at right angles, the last value comes back.")
 
 # %% [markdown]
 # The book's tests compare it with the layers of both models in `transformers`.
@@ -615,9 +649,7 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "plain sum": (1, 0),
     "gate, α = 0.98": (0.98, 0),
-    "delta rule, β = 1": (1, 1),
     "delta rule, β = ½": (1, 0.5),
-    "delta rule, β = ¼": (1, 0.25),
     "both, α = 0.98, β = ½": (0.98, 0.5),
     "both, cleared once": ({64: 0}, 0.5),  # for the token after 64 others; else 1
 }
@@ -688,64 +720,64 @@ columns = ["all 64", "the last 8", *orders]
 display.show(rows, columns=columns, corner="found")
 
 # %% [markdown]
-# Hardly anywhere, as long as α is the same for every token. On a new subject 0.98 finds 0.83, where β = ½ alone finds
-# 0.82, and behind the busy key it loses, 0.90 against 0.98, since it cannot spare what is not written. But the models
-# leave α to the token. In the row *both, cleared once*, it is 0 for one token, the first of the new subject, and 1
+# Hardly anywhere, as long as α is the same for every token: on a new subject *both* finds 0.83, where the delta rule
+# alone finds 0.82, and behind the busy key it loses, since it cannot spare what is not written. But the models
+# leave α to the token. In the row *cleared once*, it is 0 for one token, the first of the new subject, and 1
 # for all others (set by hand here; a model has to learn when). That finds 0.89, and in the
-# other orders, where this gate never closes, as much as the delta rule alone. **A constant gate forgets by age; a gate that the token closes
-# clears the state. The delta rule overwrites the key that is written; with more keys than dimensions, each write
-# damages the other pairs, too.** In Kimi Linear, a token can clear single rows of S and keep the rest.
+# other orders, where this gate never closes, as much as the delta rule alone. **A constant gate forgets by age; a gate
+# that the token closes clears the state. The delta rule overwrites the key that is written; with more keys than
+# dimensions, each write damages the other pairs, too.**
 #
 # (Nothing here has a position, so of what was written over, the softmax can only guess which of four values was
-# the last.) None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
-# state cannot, in general, give back every value exactly. So these models are **hybrids**: three layers with a
-# state for each one with softmax attention, as models with windows keep some global ones.
+# the last.)
 
-# %% [markdown] name="model-by-model"
-# ## Model by model
+# %% [markdown] name="hybrids"
+# ### Hybrids
 #
-# Six models, each after 131,072 tokens: what do their layers keep, and what would they keep if every layer kept
-# every token (and had no indexer)? A number takes two bytes, in a state four. Guess which of the six keeps least, and which most.
-
-# %% tags=["fold-input"]
-FULL = 131_072  # tokens
-STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
-LAYERS = {  # bytes of a token in 16 bits; kinds of layers: how many, entries, bytes of each
-    "gpt-oss-120b": (2048, (18, 127, 2048), (18, FULL, 2048)),
-    "Gemma 3 27B": (8192, (52, 1023, 8192), (10, FULL, 8192)),
-    "DeepSeek-V3.2": (1152, (61, FULL, 1152 + 256)),
-    "DeepSeek-V4-Flash": (
-        1024, (43, 127, 1024), (21, FULL // 4, 1024 + 256), (20, FULL // 128, 1024)
-    ),
-    "Qwen3-Next 80B": (2048, (36, 1, STATE), (12, FULL, 2048)),
-    "Kimi Linear 48B": (1152, (20, 1, STATE), (7, FULL, 1152)),
-}  # fmt: skip
-SAID = {
-    "gpt-oss-120b": (36, "18 windows of 128, 18 global"),
-    "Gemma 3 27B": (62, "52 windows of 1,024, 10 global"),
-    "DeepSeek-V3.2": (61, "61 choose 2,048 latents"),
-    "DeepSeek-V4-Flash": (43, "43 windows of 128; in 21 also by 4, in 20 by 128"),
-    "Qwen3-Next 80B": (48, "36 states, 12 global"),
-    "Kimi Linear 48B": (27, "20 states, 7 with all latents"),
-}
-rows = {}
-for name, (token, *kinds) in LAYERS.items():
-    layers, said = SAID[name]
-    kept = sum(count * entries * size for count, entries, size in kinds)
-    rows[name] = [short(kept, "B"), short(layers * FULL * token, "B"), said]
-columns = ["keeps", "if all layers kept all", "layers"]
-display.show(rows, columns=columns, corner="model", decimals="<")
-
-# %% [markdown]
-# Least: DeepSeek-V4-Flash, with less than Kimi Linear, three quarters of whose layers keep a state and no keys at all. What
-# the hybrids keep is nearly all in their few other layers. Most: DeepSeek-V3.2, whose indexer saves reading, and
-# needs more room, not less. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025) and
-# [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
+# None of these states finds all 64. Of keys with 16 features at most 16 are independent, and for more a
+# state cannot, in general, give back every value exactly. So Qwen3-Next and Kimi Linear are **hybrids**: three layers
+# with a state for each one with softmax attention, as models with windows keep some global ones. In the [table at the
+# top](#cell-id=model-by-model), nearly all that they keep is in these few.
 #
 # A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
 # layer holds pages for all tokens, a layer with a window frees the earlier ones, and a state takes one page. A
 # beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
-# caches](../docs/references.md#hybrid-caches)].
+# caches](../docs/references.md#hybrid-caches)]. A state cannot go back, so it has to be copied at the place where the
+# texts part.
+
+# %% [markdown]
+# ## The mistake people make here
+#
+# Windows and sinks have a mistake each, and neither changes a shape. One window is a key too wide, and one
+# sink is not a key: its number is added to all scores.
+
+# %%
+wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
+display.diff(wide.wrong, wide.right)
+
+# %%
+display.diff(useless.wrong, useless.right)
+
+# %% [markdown]
+# How do you find them without a reference? Count the keys with a weight above zero. And look at
+# what the weights sum to, and at the gradient of the sinks.
+
+# %%
+x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
+for says, version in {"right": wide.of, "wrong": wide.version}.items():
+    _, weights = made(version, window=3)(x, need_weights=True)
+    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
+for says, version in {"right": useless.of, "wrong": useless.version}.items():
+    module = made(version)
+    output, weights = module(x, x, x)
+    output.square().sum().backward()
+    moved = module.sinks.grad.abs().max() > 1e-12
+    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
+
+# %% [markdown]
+# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
+# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
+# > one shows only in texts that are longer than w; count visible keys in such a text.
 
 # %% [markdown]
 # ## Exercises
