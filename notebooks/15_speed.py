@@ -3,8 +3,8 @@
 #
 # *Why is my attention slow, what do I change, and how do I know?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can find what slows a call down, change the line that
-# does it, and measure whether that helped.*
+# *7 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# does it, and measure whether it helped.*
 #
 # For self-attention in evaluation, `nn.MultiheadAttention` takes a shortcut through C++, its **fast path**. One
 # line switches it off, and the output stays the same up to rounding. Give it a sequence of 2,048 tokens, and write
