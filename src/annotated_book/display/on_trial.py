@@ -19,7 +19,7 @@ class Trial(NamedTuple):
     """What came out when one head was tested."""
 
     head: str
-    weights: Tensor  # (n, n), its map
+    weights: Tensor  # its map, a row per query
     hits: tuple[float, float, float]  # the share, and the ends of its interval
     control: tuple[float, float, float]  # the same of the control
     counts: str
