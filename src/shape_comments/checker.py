@@ -88,7 +88,7 @@ class Checker:
                 reason = claims if isinstance(claims, str) else rewriter.attach(comment, place)
                 if reason:
                     self.refuse(comment, reason)
-        rewriter.visit(tree)
+        rewriter.finish()
         return tree
 
     def seen(self) -> dict[str, Comment]:

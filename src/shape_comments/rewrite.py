@@ -23,46 +23,45 @@ NO_VALUE = "this shape comment stands where no value is"
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOP = ast.For | ast.AsyncFor | ast.While
 _SIMPLE = ast.Assign | ast.AnnAssign | ast.Return | ast.Expr
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+# A statement, the block that holds it, and what this is in, up to its function, class or module.
+Spot = tuple[Any, list[Any], tuple[Any, ...]]
 
 
-class Rewriter(ast.NodeTransformer):
-    """Finds what each comment belongs to, and then, as it visits the tree, puts in the calls."""
+class Rewriter:
+    """Puts in the call of one comment after the other, and then what these calls need."""
 
     def __init__(self, tree: ast.Module, comments: list[Comment]) -> None:
         """Look at a tree; what is checked joins ``comments``: its place there is its number."""
         self.comments = comments
-        self.scopes: dict[ast.AST, ast.AST] = {}
-        self.names: dict[ast.AST, set[str]] = {}
-        self.used = set[ast.AST]()  # functions that hold checks
         # By row: the statement that begins there, and the one that ends there.
-        self.starts: dict[int, Any] = {}
-        self.ends: dict[int, Any] = {}
-        # The comments of an expression, and how its value is taken; those of a statement are about
-        # variables, which are looked at after it.
-        self.claims: dict[ast.AST, list[tuple[Comment, int]]] = {}
-        self._look(tree, tree)
+        self.starts: dict[int, Spot] = {}
+        self.ends: dict[int, Spot] = {}
+        self.names: dict[ast.AST, set[str]] = {}
+        self.numbers: dict[Any, list[int]] = {}  # of the comments in a function or a loop
+        self.after = list[tuple[Spot, ast.stmt]]()  # variables are looked at after a statement
+        self._look(tree.body, (tree,))
 
-    def _look(self, node: Any, scope: ast.AST) -> None:
-        """Note what stands in each row, and in which function."""
-        self.scopes[node] = scope
-        if isinstance(node, _SIMPLE):
-            self.starts[node.lineno] = self.ends[node.end_lineno or 0] = node
-        if isinstance(node, FUNCTION | ast.ClassDef):
-            scope = node
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr):
-                self._look(child, scope)
+    def _look(self, block: list[Any], outer: tuple[Any, ...]) -> None:
+        """Note what stands in each row."""
+        for node in block:
+            if isinstance(node, _SIMPLE):
+                self.starts[node.lineno] = self.ends[node.end_lineno or 0] = node, block, outer
+            inside = (node,) if isinstance(node, FUNCTION | ast.ClassDef) else (node, *outer)
+            for name in _BLOCKS:
+                self._look(getattr(node, name, []), inside)
 
     def attach(self, comment: Comment, place: Place) -> str:
-        """Find what a comment is about; return why there is nothing."""
-        node = (self.starts if place.row > place.line else self.ends).get(place.row)
-        if node is None or place.column not in (None, node.col_offset):
+        """Put in the call of a comment; return why there is nothing that it is about."""
+        spot = (self.starts if place.row > place.line else self.ends).get(place.row)
+        if spot is None or place.column not in (None, spot[0].col_offset):
             return NO_VALUE
+        node, _, outer = spot
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         names = [getattr(x, "id", "") for x in targets]
-        variable = comment.name in self._names(self.scopes[node]) and names != [comment.name]
+        variable = comment.name in self._names(outer[-1]) and names != [comment.name]
         if variable and not isinstance(node, ast.Return):
-            self.claims.setdefault(node, []).append((comment, PLAIN))
+            self.after.append((spot, self.ask(comment, node, outer)))
             return ""
         comment.name, value = "", node.value
         if value is None or isinstance(value, ast.Constant | ast.Yield):
@@ -70,51 +69,40 @@ class Rewriter(ast.NodeTransformer):
         unpacks = isinstance(node, ast.Assign) and all(
             isinstance(x, ast.Tuple | ast.List) for x in targets
         )
-        self.scopes[value] = self.scopes[node]
-        self.claims.setdefault(value, []).append((comment, UNPACK if unpacks else PLAIN))
+        number = self._number(comment, outer)
+        node.value = self.call(number, value, UNPACK if unpacks else PLAIN, value)
         return ""
 
-    def visit(self, node: Any) -> Any:
-        """Put in the calls of a node, and of all that is in it."""
-        before, scope = len(self.comments), self.scopes.get(node)
-        if not isinstance(node, ast.expr):
-            self.generic_visit(node)
-        if isinstance(node, FUNCTION):
-            self.begin(node, [])
-        elif isinstance(node, _LOOP) and len(self.comments) > before:
-            end = ast.Constant(len(self.comments))
-            node.body.insert(0, self.statement(before, end, AGAIN, node.body[0]))
-        later = list[ast.stmt]()
-        for comment, mode in self.claims.get(node, []):
-            if isinstance(node, ast.expr):
-                node = self.call(self._number(comment, scope), node, mode, node)
-            else:
-                later.append(self.ask(comment, node, scope))
-        return [node, *later] if later else node
+    def finish(self) -> None:
+        """Put in the calls that are no values."""
+        for (node, block, _), call in reversed(self.after):
+            block.insert(block.index(node) + 1, call)
+        for node, numbers in self.numbers.items():
+            if isinstance(node, FUNCTION):
+                at = 0 if ast.get_docstring(node) is None else 1
+                node.body.insert(at, self.statement(0, None, BEGIN, node.body[0]))
+            elif isinstance(node, _LOOP):
+                end = numbers[-1] + 1
+                node.body.insert(0, self.statement(numbers[0], end, AGAIN, node.body[0]))
 
-    def begin(self, node: Any, entry: list[ast.stmt]) -> None:
-        """Give a function what it begins with."""
-        if node in self.used:
-            entry = [self.statement(0, ast.Constant(None), BEGIN, node.body[0]), *entry]
-        at = 0 if ast.get_docstring(node) is None else 1
-        node.body[at:at] = entry
-
-    def _number(self, comment: Comment, scope: Any) -> int:
-        self.used.add(scope)
+    def _number(self, comment: Comment, outer: tuple[Any, ...]) -> int:
         names = comment.letters()
-        if isinstance(scope, FUNCTION):
-            names &= self._names(scope)
+        if isinstance(outer[-1], FUNCTION):
+            names &= self._names(outer[-1])
         comment.variables = frozenset(names)
         self.comments.append(comment)
-        return len(self.comments) - 1
+        number = len(self.comments) - 1
+        for node in outer:
+            self.numbers.setdefault(node, []).append(number)
+        return number
 
-    def ask(self, comment: Comment, at: ast.AST, scope: Any) -> ast.stmt:
+    def ask(self, comment: Comment, at: ast.AST, outer: tuple[Any, ...]) -> ast.stmt:
         """Build the statement that checks a variable."""
-        return self.statement(self._number(comment, scope), ast.Constant(None), PLAIN, at)
+        return self.statement(self._number(comment, outer), None, PLAIN, at)
 
-    def statement(self, number: int, value: ast.expr, mode: int, at: ast.AST) -> ast.stmt:
+    def statement(self, number: int, value: int | None, mode: int, at: ast.AST) -> ast.stmt:
         """Build a call that stands for itself."""
-        return ast.copy_location(ast.Expr(self.call(number, value, mode, at)), at)
+        return ast.copy_location(ast.Expr(self.call(number, ast.Constant(value), mode, at)), at)
 
     def call(self, number: int, value: ast.expr, mode: int, at: ast.AST) -> ast.Call:
         """Build the call that checks a value and returns it."""

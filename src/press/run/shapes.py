@@ -161,7 +161,7 @@ class _Rewriter(Rewriter):
 
     def attach(self, comment: Comment, place: Place) -> str:
         """Find what a comment is about; unpacked values need targets of which each has a shape."""
-        node = self.ends.get(place.row)
+        node = self.ends[place.row][0] if place.row in self.ends else None
         for parts in (getattr(x, "elts", []) for x in getattr(node, "targets", [])):
             if any(isinstance(x, ast.Starred | ast.Tuple | ast.List) for x in parts):
                 return "a nested or starred target cannot be checked"
@@ -169,20 +169,15 @@ class _Rewriter(Rewriter):
                 return f"the comment has {len(comment.shapes)} shapes for {len(parts)} targets"
         return super().attach(comment, place)
 
-    def visit(self, node: Any) -> Any:
-        """Visit; with its result a function has accepted its arguments."""
-        scope, node = self.scopes.get(node), super().visit(node)
-        if isinstance(node, ast.Return) and scope in self.arguments:
-            node.value = self.call(0, node.value or ast.Constant(None), LEAVE, node)
-        return node
-
-    def begin(self, node: Any, entry: list[ast.stmt]) -> None:
-        """Give a function its beginning, and an end."""
-        if arguments := self.arguments.get(node):
-            entry = [self.ask(comment, node.body[0], node) for comment in arguments]
-            last = node.body[-1]
-            node.body.append(self.statement(0, ast.Constant(None), LEAVE, last))
-        super().begin(node, entry)
+    def finish(self) -> None:
+        """Ask for arguments behind the docstring; with its result a function has accepted them."""
+        for node, comments in self.arguments.items():
+            node.body.append(self.statement(0, None, LEAVE, node.body[-1]))
+            node.body[1:1] = [self.ask(comment, node.body[0], (node,)) for comment in comments]
+        for node, _, outer in self.ends.values():
+            if isinstance(node, ast.Return) and outer[-1] in self.arguments:
+                node.value = self.call(0, node.value or ast.Constant(None), LEAVE, node)
+        super().finish()
 
 
 def find_arguments(
