@@ -10,18 +10,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shape_comments.comments import (
-    TWO_SIZES,
-    Comment,
-    ShapeCommentError,
-    find_comments,
-)
-from shape_comments.grammar import Claim, read_comment
-from shape_comments.letters import Letters, Option, compare, forget, pair
+from shape_comments.comments import TWO_SIZES, Comment, ShapeCommentError, find_comments
+from shape_comments.grammar import NOTHING, Claim, read_comment
+from shape_comments.letters import Letters, compare, forget, pair
 from shape_comments.rewrite import AGAIN, BEGIN, PLAIN, UNPACK, Rewriter
-from shape_comments.values import Found, find_shape, find_variables
+from shape_comments.values import find_shape, find_variables
 
-NOTHING = Claim(())
 UNBOUND = Letters()  # where every call and every section begins
 
 
@@ -35,7 +29,6 @@ class Checker:
         """Start without comments; ``root`` is where the paths in messages begin."""
         self.root, self.own_lines = root, own_lines
         self.comments: list[Comment] = []
-        self.elsewhere: list[tuple[str, tuple[Any, ...]]] = []  # states from other processes
         self.files: set[Path] = set()  # read so far
         self.paths: list[Path] = []  # the files and folders that all count
         self.letters: dict[object, Letters] = {}  # what is bound in each place
@@ -77,17 +70,14 @@ class Checker:
         tree = ast.parse(source, str(path))
 
         def make(row: int, claim: Claim = NOTHING) -> Comment:
-            about = lines[row - 1].strip(), (path, section), claim.shapes, claim.name, claim.either
-            return Comment(name.as_posix(), row + line - 1, *about)
+            where = name.as_posix(), row + line - 1, lines[row - 1].strip()
+            return Comment(*where, claim=claim, section=(path, section))
 
         rewriter = self.rewriter(tree, source, make)
         for place in places:
-            claims = place.claims
-            for claim in claims if isinstance(claims, list) else [NOTHING]:
-                comment = make(place.line, claim)
-                reason = claims if isinstance(claims, str) else rewriter.attach(comment, place)
-                if reason:
-                    self.refuse(comment, reason)
+            comment = make(place.line, place.claim)
+            if reason := place.unclear or rewriter.attach(comment, place):
+                self.refuse(comment, reason)
         rewriter.finish()
         return tree
 
@@ -96,13 +86,11 @@ class Checker:
         found: dict[str, Comment] = {}
         for comment in sorted(self.comments, key=lambda x: (x.path, x.line)):
             line = Comment(comment.path, comment.line, comment.source)
-            found.setdefault(comment.where, line).add(*comment.state)
-        for where, state in self.elsewhere:
-            if where in found:
-                found[where].add(*state)
+            found.setdefault(comment.where, line).add(comment)
         return found
 
     read_comment = staticmethod(read_comment)
+    pair = staticmethod(pair)
     reads_all = False  # also sources without such comments
 
     def rewriter(self, tree: ast.Module, source: str, make: Callable[..., Comment]) -> Rewriter:
@@ -113,10 +101,6 @@ class Checker:
         """Note that a comment cannot be checked."""
         comment.unclear = reason
         self.comments.append(comment)
-
-    def pair(self, comment: Comment, found: Found) -> list[list[Option]]:
-        """Say which value may have which shape."""
-        return pair(comment, found)
 
     def fail(self, comment: Comment, error: Exception, frame: FrameType) -> None:
         """Note that a comment is false, or that there was nothing to compare it with."""

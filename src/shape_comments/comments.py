@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from shape_comments.grammar import Claim, Shape
+from shape_comments.grammar import NOTHING, Claim
 
 FALSE, TWO_SIZES = "false", "one letter for two sizes"
 ABOVE, BELOW = "above", "below"  # the line that a comment on a line of its own belongs to
@@ -25,12 +25,13 @@ class ShapeCommentError(AssertionError):
 
 
 class Place(NamedTuple):
-    """Where a comment stands, and what it claims or why that is not clear."""
+    """Where a comment stands, and one of its claims or why that is not clear."""
 
     line: int
     row: int  # of the code that it belongs to
     column: int | None  # of a comment on a line of its own
-    claims: list[Claim] | str
+    claim: Claim
+    unclear: str = ""
 
 
 @dataclass(eq=False)
@@ -40,43 +41,33 @@ class Comment:
     path: str
     line: int
     source: str  # the line, with the comment
-    section: object = None  # whose letters it shares when it stands outside every function
-    shapes: tuple[Shape, ...] = ()
-    name: str = ""  # the variable that it is about, where that is not the value of its line
-    either: bool = False  # the shapes are alternatives
-    kind: str = "comment"
-    variables: frozenset[str] = frozenset()  # letters that may be variables here
     reached: bool = False
     compared: int = 0  # how often it was true
     failed: dict[str, str] = field(default_factory=dict)  # by level, what was said first
     unclear: str = ""  # why it cannot be compared
+    claim: Claim = NOTHING
+    kind: str = "comment"
+    section: object = None  # whose letters it shares when it stands outside every function
+    name: str = ""  # the variable that it is about, where that is not the value of its line
+    variables: frozenset[str] = frozenset()  # letters that may be variables here
 
     @property
     def where(self) -> str:
         """The file and the line."""
         return f"{self.path}:{self.line}"
 
-    @property
-    def state(self) -> tuple[Any, ...]:
-        """What became of it."""
-        return self.reached, self.compared, self.failed, self.unclear
-
-    def add(self, reached: bool, compared: int, failed: dict[str, str], unclear: str) -> None:
-        """Take over the state of another comment in its line, or in another process."""
-        self.reached |= reached
-        self.compared += compared
-        self.failed = failed | self.failed
-        self.unclear = self.unclear or unclear
+    def add(self, other: "Comment") -> None:
+        """Take over what became of another comment in its line, or in another process."""
+        self.reached |= other.reached
+        self.compared += other.compared
+        self.failed = other.failed | self.failed
+        self.unclear = self.unclear or other.unclear
 
     def error(self, reason: str, *notes: str, level: str = FALSE) -> ShapeCommentError:
         """Build the error that says where the comment stands and shows its line."""
         error = ShapeCommentError("\n    ".join((f"{self.where}: {reason}", self.source, *notes)))
         error.level = level
         return error
-
-    def letters(self) -> set[str]:
-        """Return the names in its shapes."""
-        return {name for shape in self.shapes for axis in shape for name in axis.names}
 
 
 def find_comments(
@@ -99,13 +90,14 @@ def find_comments(
         alone = not source[token.start() - column : token.start()].strip()
         if alone and not own_lines:
             continue
-        claims: list[Claim] | str
+        unclear = ""
         try:
             claims = read(token[0], alone)
         except ValueError as error:
-            claims = "" if alone else str(error)
+            claims, unclear = [NOTHING] * (not alone), str(error)
         if claims:
             row = line = source.count("\n", 0, token.start()) + 1
             while step and alone and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
                 row += step
-            yield Place(line, row, column if alone else None, claims)
+            for claim in claims:
+                yield Place(line, row, column if alone else None, claim, unclear)

@@ -79,6 +79,9 @@ class Claim:
     either: bool = False  # the shapes are alternatives
 
 
+NOTHING = Claim(())
+
+
 def show(shape: Sequence[Axis | int]) -> str:
     """Write a shape."""
     items = [x.text if isinstance(x, Axis) else str(x) for x in shape]

@@ -40,7 +40,7 @@ class Letters:
     def _bind(self, comment: Comment, option: Option, variables: Mapping[str, int]) -> "Letters":
         """Bind the letters of one shape; raise the error that says everything if it is not so."""
         shape, value, which = option
-        for name in comment.letters() & variables.keys() & self.sizes.keys():
+        for name in variables.keys() & self.sizes.keys():
             if variables[name] != self.sizes[name]:
                 old = f"{self.sizes[name]} since line {self.lines[name]}"
                 new = f"{variables[name]}, the value of the variable {name}"
@@ -136,12 +136,12 @@ def pair(comment: Comment, found: Found) -> list[list[Option]]:
     Raises:
         ValueError: it is not.
     """
-    shapes, values = comment.shapes, name_values(found)
+    shapes, values = comment.claim.shapes, name_values(found)
     given = [(x, which) for x, which in values if not isinstance(x, str)]
     options: list[Option] = [(shape, *value) for value in given for shape in shapes]
     if not options:
         raise ValueError(f"{found} has no shape" if isinstance(found, str) else "no shapes")
-    if comment.either:
+    if comment.claim.either:
         return [options]
     if len(shapes) > 1:
         if len(shapes) != len(values):

@@ -79,7 +79,10 @@ class Session:
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         """Judge the session; a worker of pytest-xdist hands what it saw to its controller."""
         if (handed_over := getattr(session.config, "workeroutput", None)) is not None:
-            handed_over[NAME] = [(x.where, x.state) for x in self.checker.comments]
+            handed_over[NAME] = [
+                (x.path, x.line, x.source, x.reached, x.compared, x.failed, x.unclear)
+                for x in self.checker.comments
+            ]
             return
         self.judge(session, exitstatus)
         if exitstatus == 0 and self.problems and self.strict:
@@ -88,7 +91,8 @@ class Session:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over what a worker saw; one that crashed has nothing."""
-        self.checker.elsewhere += getattr(node, "workeroutput", {}).get(NAME, ())
+        seen = getattr(node, "workeroutput", {}).get(NAME, ())
+        self.checker.comments += [Comment(*x) for x in seen]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print what was found."""

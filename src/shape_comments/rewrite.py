@@ -59,11 +59,13 @@ class Rewriter:
         node, _, outer = spot
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         names = [getattr(x, "id", "") for x in targets]
-        variable = comment.name in self._names(outer[-1]) and names != [comment.name]
+        name = comment.claim.name
+        variable = name in self._names(outer[-1]) and names != [name]
         if variable and not isinstance(node, ast.Return):
+            comment.name = name
             self.after.append((spot, self.ask(comment, node, outer)))
             return ""
-        comment.name, value = "", node.value
+        value = node.value
         if value is None or isinstance(value, ast.Constant | ast.Yield):
             return NO_VALUE
         unpacks = isinstance(node, ast.Assign) and all(
@@ -86,7 +88,7 @@ class Rewriter:
                 node.body.insert(0, self.statement(numbers[0], end, AGAIN, node.body[0]))
 
     def _number(self, comment: Comment, outer: tuple[Any, ...]) -> int:
-        names = comment.letters()
+        names = {name for shape in comment.claim.shapes for axis in shape for name in axis.names}
         if isinstance(outer[-1], FUNCTION):
             names &= self._names(outer[-1])
         comment.variables = frozenset(names)

@@ -99,4 +99,4 @@ y = f"""
 # (b, n)
 '''
     places = find_comments(source, read_comment, "")
-    assert [(x.line, show(x.claims[0].shapes[0])) for x in places] == [(2, "(b, n)"), (5, "(n,)")]
+    assert [(x.line, show(x.claim.shapes[0])) for x in places] == [(2, "(b, n)"), (5, "(n,)")]

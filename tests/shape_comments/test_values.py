@@ -22,10 +22,11 @@ SOURCES = {
         """
         def f(x, y=None, *, z):
             y, z = z, x             # y: (m, 3), z: (b, n)
+            x.sum()                 # x: (b, n)
             return y                # z: (m, 3)
         f(ones(2, 5), z=ones(7, 3))
         """,
-        {3: 2, 4: 1},
+        {3: 2, 4: 1, 5: 1},
     ),
     "a wrong rank, number and variable": (
         """

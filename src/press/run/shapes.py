@@ -127,12 +127,13 @@ class StrictChecker(Checker):
         super().fail(comment, error, frame)
         raise error
 
-    def pair(self, comment: Comment, found: Found) -> list[list[Option]]:
+    @staticmethod
+    def pair(comment: Comment, found: Found) -> list[list[Option]]:
         """Say which value must have which shape: each one."""
-        shapes, values = comment.shapes, name_values(found)
+        shapes, values = comment.claim.shapes, name_values(found)
         if not values:
             raise comment.error("the value is empty, so there is nothing to compare")
-        if comment.either:
+        if comment.claim.either:
             return [[(shape, *value) for value in values for shape in shapes]]
         if len(shapes) not in (1, len(values)):
             got = "one value" if len(values) == 1 else f"{len(values)} values"
@@ -165,8 +166,9 @@ class _Rewriter(Rewriter):
         for parts in (getattr(x, "elts", []) for x in getattr(node, "targets", [])):
             if any(isinstance(x, ast.Starred | ast.Tuple | ast.List) for x in parts):
                 return "a nested or starred target cannot be checked"
-            if parts and len(comment.shapes) not in (1, len(parts)):
-                return f"the comment has {len(comment.shapes)} shapes for {len(parts)} targets"
+            shapes = len(comment.claim.shapes)
+            if parts and shapes not in (1, len(parts)):
+                return f"the comment has {shapes} shapes for {len(parts)} targets"
         return super().attach(comment, place)
 
     def finish(self) -> None:
@@ -199,20 +201,19 @@ def find_arguments(
         doc = node.body[0]
         for row, entry in _entries(lines[: doc.end_lineno], doc.lineno):
             comment = make(row)
-            comment.name, comment.kind, comment.either = entry[1], DOCSTRING, True
+            comment.name, comment.kind = entry[1], DOCSTRING
             try:
-                shapes = map(parse_shape, TUPLE.findall(entry[2]))
-                comment.shapes = tuple(shape for shape in shapes if shape is not None)
+                read = map(parse_shape, TUPLE.findall(entry[2]))
+                shapes = tuple(shape for shape in read if shape is not None)
             except ValueError as error:
                 raise comment.error(str(error)) from None
-            if comment.shapes and isinstance(node, ast.ClassDef):
+            if shapes and isinstance(node, ast.ClassDef):
                 raise comment.error(NO_VALUE)
-            if comment.shapes and comment.name not in given:
+            if shapes and comment.name not in given:
                 raise comment.error(f"{node.name} has no argument {comment.name}")
+            comment.claim = Claim(shapes, either=True)
             # There is no call to reach where a function is left to others.
-            if comment.shapes and not all(
-                isinstance(x, ast.Raise | ast.Pass) for x in node.body[1:]
-            ):
+            if shapes and not all(isinstance(x, ast.Raise | ast.Pass) for x in node.body[1:]):
                 found.setdefault(node, []).append(comment)
     return found
 

@@ -121,7 +121,7 @@ def test_argument_may_be_none_or_one_of_several_shapes(code):
             return x if mask is None else x * mask
         """
     )
-    assert [len(c.shapes) for c in module.checker.comments] == [1, 2]
+    assert [len(c.claim.shapes) for c in module.checker.comments] == [1, 2]
     assert all(module["f"](Q, mask).shape == Q.shape for mask in (None, Q, Q[0]))
     with pytest.raises(ShapeCommentError, match=r"code.py:7: the docstring says \(n, d\)"):
         module["f"](Q, Q[0, 0])
