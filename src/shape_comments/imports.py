@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from shape_comments.checker import Checker
 from shape_comments.rewrite import CHECK
@@ -50,10 +50,10 @@ class _Loader(SourceFileLoader):
 
     checker: Checker
 
-    def get_code(self, fullname: str) -> CodeType | None:
-        tree = self.checker.read(Path(self.path))
-        return super().get_code(fullname) if tree is None else compile(tree, self.path, "exec")
-
     def exec_module(self, module: ModuleType) -> None:
-        vars(module)[CHECK] = self.checker.function
-        super().exec_module(module)
+        tree = self.checker.read(Path(self.path))
+        if tree is None:
+            super().exec_module(module)
+        else:
+            vars(module)[CHECK] = self.checker.function
+            exec(compile(tree, self.path, "exec"), vars(module))

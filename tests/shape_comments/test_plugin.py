@@ -116,6 +116,19 @@ def test_another_loader_is_left_alone(tmp_path, monkeypatch):
     assert finder.find_spec("no_such_module") is None
 
 
+def test_a_module_that_runs_as_a_script_runs_as_it_stands(tmp_path, monkeypatch):
+    import runpy
+
+    from shape_comments.checker import Checker
+    from shape_comments.imports import Finder
+
+    (tmp_path / "m_as_script.py").write_text("x = [1] + [2]  # (b, n)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    Finder(Checker(tmp_path), [tmp_path])
+    assert runpy.run_module("m_as_script")["x"] == [1, 2]
+
+
 def test_the_page_shows_what_its_example_says(pytester, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "shape-comments.md").read_text(encoding="utf-8")
     layer, test, command, report = re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)[:4]
