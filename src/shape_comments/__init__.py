@@ -21,13 +21,6 @@ While code is compiled, exported or traced, nothing is checked or reached.
   ``cells`` checks notebooks as they run.
 """
 
-from typing import Any
+from shape_comments.cells import load_ipython_extension as load_ipython_extension
 
 pytest_plugins = ["shape_comments.pytest_plugin"]
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Check the cells of a notebook from now on."""
-    from shape_comments import cells
-
-    cells.load(shell)

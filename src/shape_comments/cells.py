@@ -53,7 +53,7 @@ class Cells:
         self.number = (result.execution_count or 0) + 1
 
 
-def load(shell: Any) -> None:
+def load_ipython_extension(shell: Any) -> None:
     """Check every cell from now on, and say below it what was false."""
     cells = Cells(shell, Checker(Path.cwd()))
     shell.events.register("pre_run_cell", cells.before)
