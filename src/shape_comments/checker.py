@@ -131,13 +131,12 @@ class Checker:
             self.letters[place] = UNBOUND
             return
         if mode == AGAIN:
-            lines = frozenset(x.line for x in self.comments[number:value])
-            self.letters[place] = forget(letters, lines)
+            self.letters[place] = forget(letters, value)
             return
         comment.reached = True
         try:
             found = find_shape(frame.f_locals.get(comment.name) if comment.name else value)
-            variables = tuple(find_variables(comment, frame).items())
+            variables = find_variables(comment.variables, frame)
             self.letters[place] = compare(letters, comment, found, variables, self.pair)
             comment.compared += 1
         except Exception as error:

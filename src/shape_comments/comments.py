@@ -86,8 +86,8 @@ def find_comments(
     for token in _TOKEN.finditer(source):
         if token[0][0] != "#" or not _MAYBE.search(token[0]):
             continue
-        column = token.start() - source.rfind("\n", 0, token.start()) - 1
-        alone = not source[token.start() - column : token.start()].strip()
+        before = source[source.rfind("\n", 0, token.start()) + 1 : token.start()]
+        alone = not before.strip()
         if alone and not own_lines:
             continue
         unclear = ""
@@ -100,4 +100,4 @@ def find_comments(
             while step and alone and lines[row - 1 : row] and lines[row - 1].strip()[:1] == "#":
                 row += step
             for claim in claims:
-                yield Place(line, row, column if alone else None, claim, unclear)
+                yield Place(line, row, len(before) if alone else None, claim, unclear)

@@ -4,7 +4,7 @@ A product with one unknown letter binds it by division; one with more waits unti
 known.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -25,19 +25,7 @@ class Letters:
     lines: dict[str, int] = field(default_factory=dict)
     open: list[Equation] = field(default_factory=list)  # more than one letter still unknown
 
-    def first(
-        self, comment: Comment, options: Sequence[Option], variables: Mapping[str, int]
-    ) -> "Letters":
-        """Bind the letters of the first option that holds."""
-        errors = list[ShapeCommentError]()
-        for option in options:
-            try:
-                return self._bind(comment, option, variables)
-            except ShapeCommentError as error:
-                errors.append(error)
-        raise min(errors, key=lambda error: error.level == FALSE)
-
-    def _bind(self, comment: Comment, option: Option, variables: Mapping[str, int]) -> "Letters":
+    def bind(self, comment: Comment, option: Option, variables: Mapping[str, int]) -> "Letters":
         """Bind the letters of one shape; raise the error that says everything if it is not so."""
         shape, value, which = option
         for name in variables.keys() & self.sizes.keys():
@@ -99,15 +87,23 @@ def compare(
 ) -> Letters:
     """Compare the shapes found with those claimed; give the letters with the new ones bound.
 
-    ``pair`` says what has to hold, each as the options of which one must.
+    ``pair`` says what has to hold, each as the options of which one must: the first that does.
     """
     for options in pair(comment, found):
-        letters = letters.first(comment, options, dict(variables))
+        errors = list[ShapeCommentError]()
+        for option in options:
+            try:
+                letters = letters.bind(comment, option, dict(variables))
+                break
+            except ShapeCommentError as error:
+                errors.append(error)
+        else:
+            raise min(errors, key=lambda error: error.level == FALSE)
     return letters
 
 
 @lru_cache(REMEMBERED)
-def forget(letters: Letters, lines: Set[int]) -> Letters:
+def forget(letters: Letters, lines: tuple[int, ...]) -> Letters:
     """Forget what was bound in some lines: another turn of a loop begins."""
     kept = {name: line for name, line in letters.lines.items() if line not in lines}
     still = [x for x in letters.open if x[2] not in lines]

@@ -5,7 +5,7 @@ Every call stands on the line of its value, so that tracebacks stay true. A func
     def f(x):
         __check_shape__(0, None, BEGIN)         # no letter is bound
         for y in x:
-            __check_shape__(0, 2, AGAIN)        # those of comments 0 and 1 are free again
+            __check_shape__(0, (4, 5), AGAIN)   # what these lines bound is free again
             y = __check_shape__(0, y.mT)        # (d, n)
             z, w = y.chunk(2)                   # z: (e, n)
             __check_shape__(1, None)
@@ -71,8 +71,8 @@ class Rewriter:
         unpacks = isinstance(node, ast.Assign) and all(
             isinstance(x, ast.Tuple | ast.List) for x in targets
         )
-        number = self._number(comment, outer)
-        node.value = self.call(number, value, UNPACK if unpacks else PLAIN, value)
+        mode = UNPACK if unpacks else PLAIN
+        node.value = self.call(self._number(comment, outer), value, mode, value)
         return ""
 
     def finish(self) -> None:
@@ -84,8 +84,8 @@ class Rewriter:
                 at = 0 if ast.get_docstring(node) is None else 1
                 node.body.insert(at, self.statement(0, None, BEGIN, node.body[0]))
             elif isinstance(node, _LOOP):
-                end = numbers[-1] + 1
-                node.body.insert(0, self.statement(numbers[0], end, AGAIN, node.body[0]))
+                lines = tuple({self.comments[number].line for number in numbers})
+                node.body.insert(0, self.statement(numbers[0], lines, AGAIN, node.body[0]))
 
     def _number(self, comment: Comment, outer: tuple[Any, ...]) -> int:
         names = {name for shape in comment.claim.shapes for axis in shape for name in axis.names}
@@ -102,7 +102,7 @@ class Rewriter:
         """Build the statement that checks a variable."""
         return self.statement(self._number(comment, outer), None, PLAIN, at)
 
-    def statement(self, number: int, value: int | None, mode: int, at: ast.AST) -> ast.stmt:
+    def statement(self, number: int, value: Any, mode: int, at: ast.AST) -> ast.stmt:
         """Build a call that stands for itself."""
         return ast.copy_location(ast.Expr(self.call(number, ast.Constant(value), mode, at)), at)
 

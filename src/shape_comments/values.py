@@ -1,9 +1,8 @@
 """What shape a value has, and which letters are integer variables."""
 
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
-
-from shape_comments.comments import Comment
 
 Sizes = tuple[int, ...]
 
@@ -31,12 +30,12 @@ def find_shape(value: object, inside: bool = False) -> Any:
     return type(value).__name__
 
 
-def find_variables(comment: Comment, frame: FrameType) -> dict[str, int]:
-    """Return the letters that are integer variables in the frame."""
-    if not comment.variables:
-        return {}
+def find_variables(letters: Iterable[str], frame: FrameType) -> tuple[tuple[str, int], ...]:
+    """Return the letters that are integer variables in the frame, with their values."""
+    if not letters:
+        return ()
     near, far, code = frame.f_locals, frame.f_globals, frame.f_code
     # Names that never mean a global here, even before they have a value.
     own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
-    values = {x: (near if x in near or x in own else far).get(x) for x in comment.variables}
-    return {name: x for name, x in values.items() if type(x) is int}
+    values = [(x, (near if x in near or x in own else far).get(x)) for x in letters]
+    return tuple((letter, x) for letter, x in values if type(x) is int)
