@@ -9,6 +9,7 @@ number of axes. What stands after the last ``->`` counts. ``x: (B, T), y: (T,)``
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -48,7 +49,7 @@ class Axis:
 
     def value(self, known: Mapping[str, int]) -> float:
         """Evaluate the item; every letter in it is known."""
-        value: float = eval(self.code, {"__builtins__": {}}, dict(known))
+        value: float = eval(self.code, {"__builtins__": {}}, known)
         return value
 
     def fits(self, known: Mapping[str, int], size: int) -> bool:
@@ -106,7 +107,7 @@ def read_comment(text: str, whole: bool = False) -> list[Claim]:
             shapes.append(shape)
             ends += match.span()
     if not shapes:
-        return _read_bare(text, before)
+        return _read_bare(text)
     lead, *between, rest = (text[a:b] for a, b in zip(ends[::2], [*ends[1::2], None], strict=True))
     labels = [_LABEL.fullmatch(gap) for gap in (lead, *between)]
     if whole and (rest.strip(" ,;:") or (before and not before[0].lstrip().startswith(("(", "[")))):
@@ -129,18 +130,16 @@ def read_comment(text: str, whole: bool = False) -> list[Claim]:
     raise ValueError("it has several shapes, and does not say of what")
 
 
-def _read_bare(text: str, before: list[str]) -> list[Claim]:
+def _read_bare(text: str) -> list[Claim]:
     """Read ``B, T, C`` and ``B x T x C``, if nothing else is there."""
     label = _LABEL.match(text)
     content = text[label.end() :] if label else text
     many = _TIMES.search(content) or "," in content or _GLUED.fullmatch(content)
     if many and _BATCH.search(content):
-        try:
+        with suppress(ValueError):  # prose has commas, too
             shape = parse_shape(content)
-        except ValueError:
-            shape = None  # prose has commas, too
-        if shape and len(shape) > 1:
-            return [Claim((shape,), label[1] if label else "")]
+            if shape and len(shape) > 1:
+                return [Claim((shape,), label[1] if label else "")]
     return []
 
 
