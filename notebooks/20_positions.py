@@ -3,7 +3,7 @@
 #
 # *How far is this word from that one?*
 #
-# *21 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
+# *23 minutes and 8 of exercises. Afterwards you can rotate queries and keys (RoPE), stretch it
 # with YaRN, bias scores by distance, and say what each does on long texts.*
 #
 # > the cat drank milk because it was thirsty
@@ -81,10 +81,12 @@ display.show(rows, columns=["score for cat", "looks most at"], corner="begins at
 #
 # So let each arrow turn with its position, like the hand of a clock, but counterclockwise: at
 # position p it has turned by p radians. Then the angle from a key at position j to a query at
-# position p grows by p − j radians, and the score depends on this distance alone. Turned by an angle
-# φ, the arrow (a, b) becomes
+# position p grows by p − j radians, and the score depends on this distance alone. To turn the arrow
+# (a, b) by an angle φ, multiply it by the **rotation matrix**:
 #
-# $$(a \cos\varphi - b \sin\varphi,\;\; b \cos\varphi + a \sin\varphi)$$
+# $$\begin{pmatrix} \cos\varphi & -\sin\varphi \\ \sin\varphi & \cos\varphi \end{pmatrix}
+# \begin{pmatrix} a \\ b \end{pmatrix} =
+# \begin{pmatrix} a \cos\varphi - b \sin\varphi \\ b \cos\varphi + a \sin\varphi \end{pmatrix}$$
 #
 # Each word has the four features of [chapter 1](01_one_head.ipynb), made by hand, *animal* and *food*
 # first. These two of *it*, (1, 1), are the query, and those of *cat*, (3, 0), the key. The last column
@@ -107,9 +109,9 @@ for p, j in ((5, 1), (6, 2), (105, 101), (4, 2), (7, 1)):
 display.show(rows, columns=["cat at", "distance", "score"], corner="it at")
 
 # %% [markdown]
-# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. If the figure has sliders, move
-# *cat* and keep the distance: both arrows turn together, and the score stays. Then change the
-# distance: only the query turns, and the score moves along the curve.
+# At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. But nearer is not more: at distance
+# 2 the score is −3.98, and at 6 it is 3.72. If the figure has sliders, move *cat* and keep the distance: both
+# arrows turn together, and the score stays. Then change the distance: only the query turns.
 
 # %% tags=["fold-input"]
 SHOWN = [(5, 1), (9, 5), (7, 1)]
@@ -158,7 +160,7 @@ exercises.positions.check_turned.folded(my_turned)
 # %% [markdown] name="all-pairs"
 # ## RoPE for a whole head: all pairs
 #
-# A single hand repeats itself after a full turn, a little over six words, so it can hardly tell a key
+# At distance 6 the hand has nearly come round. So a single one can hardly tell a key
 # one word back from a key seven words back. But a head of width d has d / 2 pairs of features, and
 # each turns more slowly than the one before. The score is the sum over the pairs, and there the slow
 # pairs tell the two keys apart.
@@ -211,33 +213,27 @@ for begin in range(1, 300):
 print("✓ The scores are the same wherever the sentence begins, tried at 300 places.")
 
 # %% [markdown]
-# The last two rows are equal. As a formula, with $R_p$ for turning every pair by its angle at position p:
+# The last two rows are equal. And they show what turning costs. *Cat* and *it* share the feature
+# *animal*, in the fast pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15
+# is left. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count at any
+# distance. Values do not turn: the distance only decides how much of each is taken.
 #
-# $$(R_p\,q)^\top (R_j\,k) = (R_{p-j}\,q)^\top k$$
-#
-# Turning query and key by their positions is the same as turning the query alone, by the distance.
-#
-# The rows also show what turning costs. *Cat* and *it* share the feature *animal*, in the fast
-# pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15 is left. In a
-# trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count at any distance.
-# Values do not turn: the distance only decides how much of each is taken.
+# As one matrix, the whole rotation to position p is called $R_p$. Here is $R_1$: a block for each pair, and
+# zeros elsewhere.
+
+# %% tags=["fold-input"]
+features = ["animal", "food", "action", "quality"]
+r_1 = TURNING(torch.eye(4), torch.ones(4)).T  # (4, 4)
+display.show(r_1, features, features, corner="R at 1")
 
 # %% [markdown]
-# <!-- deeper: Why one rotation undoes the other -->
-# ### Going deeper: Why one rotation undoes the other
-#
-# As a matrix, $R_p$ has a block of cosines and sines for each pair, and zeros elsewhere. A rotation
-# is undone by turning back, so $R_p^\top = R_{-p}$. Two rotations in a row add their angles, so
-# $R_{-p} R_j = R_{j-p}$. The score of a turned query for a turned key is therefore
+# A rotation is undone by turning back, so $R_p^\top = R_{-p}$, and two in a row add their angles. That is why
+# only the distance is left (equation 16 of the paper):
 #
 # $$(R_p\,q)^\top (R_j\,k) = q^\top R_p^\top R_j\, k = q^\top R_{j-p}\, k = (R_{p-j}\,q)^\top k$$
 #
-# where only the distance is left (equation 16 of the paper). A complex number is such a pair, too:
-# $a + b\mathrm{i}$ times $\cos\varphi + \mathrm{i}\sin\varphi$ is the arrow turned by φ, and Llama's own code
-# turns pairs so.
-
-# %% [markdown]
-# <!-- /deeper -->
+# (Llama's own code turns a pair by multiplying complex numbers, $a + b\mathrm{i}$ by
+# $\cos\varphi + \mathrm{i}\sin\varphi$, which is the same.)
 
 # %% [markdown]
 # <!-- deeper: In the class -->
@@ -588,8 +584,6 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
     return torch.tensor([statistics.median(row[end] for row in rows) for end in STRETCHES])
 
 
-table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
-
 # %% [markdown]
 # <!-- /deeper -->
 
@@ -606,21 +600,22 @@ table = torch.stack([middle(kind) for kind in NAMES])  # (5, 5)
 # </details>
 
 # %% tags=["fold-input"]
-drawing, axes = display.panels(580, 220, columns=2)
+drawing, (ax,) = display.panels(560, 300)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", "-"))
-for i, (kind, (letter, style)) in enumerate(zip(NAMES, LOOKS)):
+said = []
+for kind, (letter, style) in zip(NAMES, LOOKS):
     runs = [run["as trained"].values() for run in RUNS if run["kind"] == kind]
     low, high = torch.tensor([[*row] for row in runs]).aminmax(dim=0)
-    look, ax = {"color": display.COLOURS[letter]}, axes[i > 2]
+    look, line = {"color": display.COLOURS[letter]}, middle(kind)
     ax.fill_between(range(5), low, high, alpha=0.15, linewidth=0, **look)
-    ax.plot(middle(kind), linestyle=style, marker="o", markersize=4, label=kind, **look)
-for ax in axes:
-    ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.05))
-    ax.set_xticks(range(5), STRETCHES)
-    ax.legend(frameon=False, loc="lower left")
-said = "; ".join(f"{kind} {row[0]:.2f} to {row[-1]:.2f}" for kind, row in zip(NAMES, table))
+    ax.plot(line, linestyle=style, marker="o", markersize=5, **look)
+    y = line[-1] + {"ALiBi": 0.02, "buckets": -0.03}.get(kind, 0)
+    ax.text(4.12, y, f"{kind} {line[-1]:.2f}", va="center", fontsize=13, **look)
+    said.append(f"{kind} {line[0]:.2f} to {line[-1]:.2f}")
+ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.2, 5.2))
+ax.set_xticks(range(5), STRETCHES)
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
-alt = f"Accuracy from the first stretch to the last: {said}."
+alt = f"Accuracy from the first stretch to the last: {'; '.join(said)}."
 display.finish(drawing, name="train-short", alt=alt, caption=caption)
 
 # %% [markdown]
@@ -631,7 +626,7 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #
 # A rotation makes the score depend on the distance alone. So what is wrong with a long distance? Look into
 # a trained model. Head 1 of the first layer looks one letter back, to learn what came before. The table
-# gives its score for a letter at four distances, averaged over all pairs of letters, and splits it into
+# gives its score for a letter at three distances, averaged over all pairs of letters, and splits it into
 # what the two fastest pairs and the six others add.
 
 # %% tags=["fold-input"]
@@ -648,9 +643,7 @@ def by_pair(query: Tensor, key: Tensor, scaling: dict | None = None) -> Tensor:
 
 
 pairs = by_pair(ASKS, OFFERS)
-rows = {
-    r: [pairs[r, :2].sum(), pairs[r, 2:].sum(), pairs[r].sum()] for r in (1, 20, 120, 497)
-}
+rows = {r: [pairs[r, :2].sum(), pairs[r, 2:].sum(), pairs[r].sum()] for r in (1, 20, 120)}
 display.show(rows, columns=["two fast pairs", "six slow pairs", "score"], corner="distance")
 
 # %% tags=["proof"]
@@ -661,7 +654,7 @@ for run in TRAINED_TURNS:
 print("✓ In all 20 heads of the five first layers, the best of 512 keys lies beyond 31.")
 
 # %% [markdown]
-# The two fast hands show nearly the same time at all four distances: they have come round. In training,
+# The two fast hands show nearly the same time at all three distances: they have come round. In training,
 # the slow hands told these keys apart. At distance 20 they take 0.63 off, so the previous letter wins. But
 # at 120 they *add* 0.56, and the key 120 letters back beats the previous letter, 6.26 to 5.76. Here are the
 # fastest hand and the slow one that counts most. A hand that points up adds most to the score:
@@ -678,7 +671,7 @@ def hand(pair: int) -> tuple[Tensor, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, axes = display.panels(340, 185, columns=2)
+drawing, axes = display.panels(480, 250, columns=2)
 told, ring = [], torch.linspace(0, 2 * math.pi, 60)
 for ax, (pair, name) in zip(axes, ((0, "fastest"), (2, "slow"))):
     angle, most = hand(pair)
@@ -690,10 +683,10 @@ for ax, (pair, name) in zip(axes, ((0, "fastest"), (2, "slow"))):
         x, y = angle[distance].sin().item(), angle[distance].cos().item()
         look = {"color": display.COLOURS[letter]}
         ax.plot([0, 0.9 * x], [0, 0.9 * y], linewidth=2.5, **look)
-        ax.text(1.25 * x, 1.2 * y, distance, ha="center", va="center", fontsize=12, **look)
+        ax.text(1.25 * x, 1.2 * y, distance, ha="center", va="center", fontsize=14, **look)
         told.append(f"{name} at {distance}: {pairs[distance, pair]:.2f}")
     ax.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
-    ax.set_title(f"{name} (pair {pair})", fontsize=12)
+    ax.set_title(f"{name} (pair {pair})", fontsize=14)
     ax.axis("off")
 caption = (
     "Hands at distances 20 and 120. Grey: times shown at a trained distance, up to 31."
@@ -708,67 +701,86 @@ display.finish(drawing, name="two-hands", alt=alt, caption=caption)
 # ## YaRN, NTK, position interpolation: turning more slowly
 #
 # If unseen angles do the harm, turn more slowly: then a long text uses only angles that a short one has
-# used. But which pairs? One that makes a full turn within the trained length has met all angles. Only a
-# slower pair meets new ones. Four ways are common:
+# used. The obvious repair divides every speed by the same factor (**position interpolation** [[Chen et
+# al.](../docs/references.md#chen-2023)]). **YaRN** first asks which pairs need it: one that makes a full turn
+# within the trained length has met all angles, and only a slower pair meets new ones [[Peng et
+# al.](../docs/references.md#peng-2023)].
 #
-# - **Position interpolation** (`linear`) divides every speed by a factor [[Chen et
-#   al.](../docs/references.md#chen-2023)].
-# - **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow pairs slow down most
-#   [[Peng et al., sections 3.1 and 3.3](../docs/references.md#peng-2023)]. NTK stands for Neural Tangent Kernel,
-#   a theory by which a network hardly learns fine differences without fast-changing features.
-# - **YaRN** (`yarn`) keeps the fastest pairs, and divides the speed of those that turn less than once
-#   within the trained length; a ramp leads from the ones to the others. In a longer text more keys share
-#   the weight, so YaRN also sharpens the softmax with larger scores: for s times the length, rotated queries
-#   and keys are each multiplied by 0.1 ln s + 1 [[Peng et al., section
-#   3.4](../docs/references.md#peng-2023)]. (DeepSeek-V4 leaves that out.)
-# - **Llama 3.1's** `llama3` divides the same slow pairs, with a shorter ramp and no larger scores
-#   [[Llama 3.1](../docs/references.md#llama-3-1)].
-#
-# (`longrope` has a factor for each pair, found by a search [[Ding et al.](../docs/references.md#ding-2024)].)
-# How many times more slowly does each of the 64 pairs of a head turn, with Llama 3.1's length of 8,192 and its
-# factor of 8? (It claims 131,072<!-- quoted --> tokens, sixteen times as many.)
+# You meet YaRN as a block in a `config.json`. Older files call it `rope_scaling`, newer ones `rope_parameters`,
+# with the base inside, as `rope_theta`. This is DeepSeek-V3's, which rotates 64 features of each head:
 
-# %% tags=["fold-input"]
+# %%
 from annotated_attention.modern import frequencies, rotary_frequencies
 
-LARGE = {"factor": 8.0, "original_max_position_embeddings": 8192}
-RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
-WAYS = {"linear": {}, "dynamic": {}, "yarn": LARGE, "llama3": LARGE | RAMP}
-drawing, axes = display.panels(580, 210, columns=2)
-usual, _ = rotary_frequencies(128, base=500_000)
-once = (usual * 8192 / (2 * math.pi) >= 1).sum().item()
-for i, ((way, more), look) in enumerate(zip(WAYS.items(), (":", "-", "-", "--"))):
-    scaling = {"rope_type": way, "factor": 1.0 if way == "dynamic" else 8.0, **more}
-    longer = {"max_length": 8192, "length": 65_536}
-    speeds, _ = rotary_frequencies(128, base=500_000, scaling=scaling, **longer)
-    letter, ax = dict(zip(WAYS, "bdnh"))[way], axes[i > 1]
-    ax.plot(usual / speeds, look, color=display.COLOURS[letter], label=way)
-for ax in axes:
-    ax.axvline(once - 0.5, color="#808080", linewidth=1)
-    ax.text(once, 1.1, "less than once", fontsize=12)
-    ax.set(xlabel="pair", ylabel="times more slowly", ylim=(0.8, 8.3))
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 0.95))
-alt = (
-    "How many times more slowly each of 64 pairs turns. linear: 8 for all. dynamic: from 1 "
-    "for the first pair to 8 for the last one. yarn and llama3: 1 for the fast pairs, "
-    "8 for the slow ones, and a ramp between."
-)
-caption = "Right of the line, a pair turns less than once within 8,192 tokens."
-display.finish(drawing, name="slower-pairs", alt=alt, caption=caption)
+DEEPSEEK_V3 = {
+    "type": "yarn",  # newer: rope_type
+    "original_max_position_embeddings": 4096,  # trained length, in which turns are counted
+    "beta_fast": 32,  # pairs that turn more often than this keep their speed
+    "beta_slow": 1,  # pairs that turn less often get the whole factor
+    "factor": 40,  # so many times as slow, for texts so many times as long
+    "mscale": 1.0,  # this and the next: how much larger scores become
+    "mscale_all_dim": 1.0,
+}
+speeds, by_rotation = rotary_frequencies(64, scaling=DEEPSEEK_V3)
 
 # %% [markdown]
-# Only `linear` slows the fastest pair. Now the trained rotary models again, without a single further step of
-# training, with rotations for texts 16 times as long. (`dynamic` has its speeds for a length of 512 in every
-# column.) What does each way gain in the last column, and what does it cost in the first?
+# Of its 32 pairs, how many turn forty times more slowly: all, half, or fewer?
 
 # %% tags=["fold-input"]
-TESTED = ("as trained", "linear", "dynamic", "llama3", "yarn")
-table = torch.stack([middle("rotary", way) for way in TESTED])  # (5, 5)
-display.show(table, ("plain", *TESTED[1:]), STRETCHES, corner="places up to")
+usual, _ = rotary_frequencies(64)
+OLD = {"original_max_position_embeddings": 4096, "factor": 40.0}
+RAMP = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # from 4 turns to one
+OTHERS = {"linear": {"factor": 40.0}, "dynamic": {"factor": 1.0}, "llama3": OLD | RAMP}
+slower = {"yarn": usual / speeds}
+for way, more in OTHERS.items():
+    longer = {"scaling": {"rope_type": way, **more}, "max_length": 4096, "length": 163_840}
+    slower[way] = usual / rotary_frequencies(64, **longer)[0]
+kept, whole = ((abs(slower["yarn"] - x) < 0.01 * x).sum().item() for x in (1, 40))
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(560, 310)
+places = {"yarn": (13, 2), "linear": (0, 44), "dynamic": (1.2, 2.6), "llama3": (19.5, 1.15)}
+for (way, line), letter, style in zip(slower.items(), "nbdh", ("-", ":", "-.", "--")):
+    look = {"color": display.COLOURS[letter]}
+    ax.plot(line, style, linewidth=3 if way == "yarn" else 1.5, **look)
+    ax.text(*places[way], way, fontsize=14, **look)
+for x, said in ((10.5, "32 turns: beta_fast"), (22.5, "1 turn: beta_slow")):
+    ax.axvline(x, color="#808080", linewidth=1)
+    ax.text(x + 0.2, 0.72, said, fontsize=13)
+ax.set(xlabel="pair", ylabel="times more slowly", yscale="log", ylim=(0.66, 60))
+ax.set_yticks([1, 2, 5, 10, 20, 40], ["1", "2", "5", "10", "20", "40"])
+ax.minorticks_off()
+caption = (
+    f"YaRN: {kept} pairs keep their speed, {whole} turn 40 times more slowly, and "
+    f"{32 - kept - whole} are on the ramp. Thin: other ways with this factor."
+)
+display.finish(drawing, name="slower-pairs", alt=caption, caption=caption)
 
 # %% [markdown]
-# YaRN lifts the last stretch from 0.34 to 0.97, with hardly any loss at the trained length. The obvious
-# repair, `linear`, fails even on short texts, with 0.36. The head from above shows why:
+# Only 9 of 32. The two settings with *mscale* are about something else. In a longer text more keys share the
+# weight, so YaRN also sharpens the softmax: rotated queries and keys are each multiplied by 0.1 ln s + 1, where s
+# is the `factor`, and so scores by its square [[Peng et al., section 3.4](../docs/references.md#peng-2023)]. Who
+# does it here, the rotation or the model?
+
+# %% tags=["fold-input"]
+by_model = 0.1 * DEEPSEEK_V3["mscale_all_dim"] * math.log(DEEPSEEK_V3["factor"]) + 1
+print(f"scores by the rotation: {by_rotation**2:.2f} times as large")
+print(f"by the model's softmax scale: {by_model**2:.2f} times")
+
+# %% [markdown]
+# > **Pitfall.** *YaRN's larger scores get lost.* Without an `mscale` the rotation itself brings them. With both
+# > settings it brings only a quotient, which is 1 where they are equal, and the model's own code has to
+# > multiply the softmax scale, here by 1.87. Nothing fails if you forget it. Pass it yourself, as the
+# > argument `scale` of [latent attention](22_fewer_keys.ipynb): 1.87 / √(d + r).
+#
+# The thin lines are YaRN's relatives. **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow
+# pairs slow down most. (NTK stands for Neural Tangent Kernel, a theory by which a network hardly learns fine
+# differences without fast-changing features.) Llama 3.1's `llama3` has a shorter ramp, from 4 turns to one, and
+# no larger scores [[Llama 3.1](../docs/references.md#llama-3-1)]. (`longrope`, not shown, has a factor for each pair,
+# found by a search [[Ding et al.](../docs/references.md#ding-2024)].)
+#
+# Now the trained rotary models again, without a single further step of training, with rotations for texts 16
+# times as long. What does each way gain in the places up to 512, and what does it cost in the trained 32?
 
 # %% tags=["fold-input"]
 FACTOR = LONG / SHORT  # 16
@@ -785,11 +797,21 @@ SCALINGS = {
 }
 
 # %% tags=["fold-input"]
+TESTED = ("as trained", "linear", "dynamic", "llama3", "yarn", "yarn, same scores")
+table = {way: middle("rotary", way)[[0, -1]].tolist() for way in TESTED}
+display.show(table, columns=["up to 32", "up to 512"])
+
+# %% [markdown]
+# YaRN lifts the far places from 0.34 to 0.97, with hardly any loss at the trained length. Without its larger
+# scores (last row) it is 0.92. And the obvious repair, `linear`, fails even on short texts, with 0.36. The head
+# from above shows why:
+
+# %% tags=["fold-input"]
 rows = {}
 for way in (None, "linear", "yarn"):
     score = by_pair(ASKS, OFFERS, way and SCALINGS[way]).sum(-1)[:131]
     best = score.argmax()
-    rows[way or "plain"] = [best, score[best], score[1]]
+    rows[way or "as trained"] = [best, score[best], score[1]]
 columns = ["highest at distance", "score there", "one letter back"]
 display.show(rows, columns=columns, decimals=(0, 2, 2))
 
@@ -803,11 +825,9 @@ print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained d
 
 # %% [markdown]
 # With `linear` every hand is slower, also the fast ones that tell neighbours apart: the head that looked
-# one letter back now looks 12 back.
-# With YaRN, the previous letter wins again. (This is one head of four, and a second layer reads them all.)
-#
-# `llama3` costs more on short texts here, because its ramp slows the second pair, which counts. In a large model
-# YaRN slows more pairs, so this says nothing against `llama3` there (see the fold).
+# one letter back now looks 12 back. With YaRN, the previous letter wins again. (This is one head of four, and a
+# second layer reads them all. That `llama3` costs more on short texts here says nothing against it in a large
+# model; see the fold.)
 #
 # ### In practice: a higher base, and more training
 #
@@ -834,66 +854,53 @@ print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained d
 # <!-- deeper: Llama 3.1, settings, and the code of all four ways -->
 # ### Going deeper: Llama 3.1, settings, and the code of all four ways
 #
-# The ramp of `llama3` ends at pairs that turn four times, YaRN's at those that turn 32 times. Here are the
-# settings for the models above. They were trained on 32 letters, and 512 letters are
+# Here are the settings for the small models above. They were trained on 32 letters, and 512 letters are
 # 16 times as many. The heads are 16 wide, so the table has a row for each of eight pairs. Its first
 # column says how many turns the pair makes in 32 letters. The other columns say how many times more
 # slowly it turns.
 
 # %%
-speeds, _ = rotary_frequencies(16)
-slower = [speeds * SHORT / (2 * math.pi)]  # turns within the trained length
+plain, _ = rotary_frequencies(16)
+turns = [plain * SHORT / (2 * math.pi)]  # within the trained length
 shown = [*SCALINGS][:-1]
 for scaling in map(SCALINGS.get, shown):
     other, longer = rotary_frequencies(16, scaling=scaling, max_length=SHORT, length=LONG)
-    slower.append(speeds / other)
+    turns.append(plain / other)
     if longer != 1:
         print(f"scores with {scaling['rope_type']}: {longer**2:.1f} times as large")
-display.show(torch.stack(slower, 1), range(8), ["turns", *shown], corner="pair")
+display.show(torch.stack(turns, 1), range(8), ["turns", *shown], corner="pair")
+
+# %% [markdown]
+# Here `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two. With a ramp that ends at
+# two turns, `llama3` loses less. All stretches:
+
+# %% tags=["fold-input"]
+PARTS = ("as trained", *SCALINGS)
+table = torch.stack([middle("rotary", way) for way in PARTS])  # (7, 5)
+display.show(table, PARTS, STRETCHES, corner="places up to")
+
+# %% [markdown]
+# (`dynamic` has its speeds for a length of 512 in every column.) In a large model it is YaRN that slows more
+# pairs. Llama 3.1 has a trained length of 8,192 and a factor of 8, and yet claims 131,072<!-- quoted --> tokens,
+# sixteen times as many:
 
 # %% tags=["proof"]
+LARGE = {"factor": 8.0, "original_max_position_embeddings": 8192}
+full, _ = rotary_frequencies(128, base=500_000)
 by_llama3, by_yarn = (
-    usual / rotary_frequencies(128, base=500_000, scaling=scaling | LARGE)[0]
+    full / rotary_frequencies(128, base=500_000, scaling=scaling | LARGE)[0]
     for scaling in ({"rope_type": "llama3", **RAMP}, {"rope_type": "yarn"})
 )
 assert not (by_llama3 > by_yarn * 1.0001).any()
 more = (by_yarn > by_llama3 * 1.0001).sum()
 assert more == 16
 told = f"YaRN slows {more} of 64 pairs more than `llama3`, and none less"
-print(f"✓ With a large model's settings, {told}.")
+print(f"✓ With the settings of Llama, {told}.")
 
 # %% [markdown]
-# Here `llama3` slows pair 1 by a factor of almost four, and YaRN by less than two. With a ramp that ends at
-# two turns, `llama3` loses less. YaRN without its larger scores is the last row:
-
-# %% tags=["fold-input"]
-PARTS = ("yarn", "llama3", "llama3, to 2 turns", "yarn, same scores")
-table = torch.stack([middle("rotary", way) for way in PARTS])  # (4, 5)
-display.show(table, PARTS, STRETCHES, corner="places up to")
-
-# %% [markdown]
-# With the settings of Llama 3.1, in the figure above, it is YaRN that slows more pairs.
-#
-# A checkpoint has the settings in its `config.json`, under `rope_parameters` or, in older files,
-# `rope_scaling`. Pass that dictionary to `RotaryEmbedding` as the argument `scaling`. Older files
-# keep the base, `rope_theta`, outside the dictionary: pass that as `base`. The angles equal those of
-# `transformers` in all four ways (`tests/annotated_attention/modern/test_frequencies.py`).
-#
-# With YaRN that dictionary may hold only half of it. Here is DeepSeek-V3's, with a `mscale` and a
-# `mscale_all_dim`:
-
-# %%
-DEEPSEEK = {"factor": 40, "original_max_position_embeddings": 4096}
-DEEPSEEK |= {"rope_type": "yarn", "mscale": 1.0, "mscale_all_dim": 1.0}
-_, longer = rotary_frequencies(64, scaling=DEEPSEEK)
-print(f"scores by the rotation: {longer**2:.2f} times as large")
-print(f"by the model's softmax scale: {(0.1 * math.log(40) + 1) ** 2:.2f} times")
-
-# %% [markdown]
-# > **Pitfall.** *YaRN's larger scores get lost.* Where both settings are equal, the rotation's
-# > factor is 1, and the model's own code multiplies the softmax scale instead, here by 1.87. Nothing
-# > fails if you forget it. Pass it yourself, as the argument `scale` of
-# > [latent attention](22_fewer_keys.ipynb): 1.87 / √(d + r).
+# Pass a checkpoint's dictionary to `RotaryEmbedding` as the argument `scaling`, and a base that stands outside
+# it as `base`. The angles equal those of `transformers` in all four ways
+# (`tests/annotated_attention/modern/test_frequencies.py`).
 
 # %% [markdown]
 # The models were tested with this function:
@@ -932,12 +939,11 @@ display.annotated(frequencies._yarn, frequencies._yarn_factor)
 #
 # Left as trained, ALiBi did best on long texts, and none of the [models of today](#cell-id=models-of-today)
 # uses it. Why? In that task the answer is never more than 16 letters back. Take one in which it is
-# the farther of two. Eight people get a seat, later each gets another one, and then you are asked for
-# the *first* seat of each, or for the *last*. Here is Ann, and what ALiBi's steepest head of four
-# takes off for both keys:
+# the farther of two: eight people get a seat, later each gets another one, and then you are asked for
+# the *first* seat of each, or for the *last*. ALiBi's steepest head of four takes this much off Ann's two keys:
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(340, 150)
+drawing, (ax,) = display.panels(500, 200)
 ax.set(xlim=(-0.7, 24.2), ylim=(-1.7, 5.6))
 ax.axis("off")
 for begin, letter, said in (
@@ -947,11 +953,11 @@ for begin, letter, said in (
 ):
     ink = display.COLOURS[letter]
     ax.bar(range(begin, begin + 8), 0.8, 0.86, color=ink, alpha=0.25)
-    ax.text(begin + 3.5, -1.7, said, ha="center", color=ink, fontsize=12)
+    ax.text(begin + 3.5, -1.7, said, ha="center", color=ink, fontsize=14)
 marks = {3: "Ann: 5", 11: "Ann: 12", 18: "Ann?"}
 for place, said in marks.items():
     ax.bar(place, 0.8, 0.86, color="#808080")
-    ax.text(place, -0.65, said, ha="center", fontsize=12, fontweight="bold")
+    ax.text(place, -0.65, said, ha="center", fontsize=14, fontweight="bold")
 told = []
 for place, height in ((3, 4.2), (11, 2.2)):
     steps = torch.linspace(0, math.pi, 40)
@@ -959,7 +965,7 @@ for place, height in ((3, 4.2), (11, 2.2)):
     ax.plot(middle_x + half * steps.cos(), 0.9 + height * steps.sin(), color="#808080")
     taken = AlibiBias(4)(torch.tensor([18]), torch.tensor([place]))[0].item()
     said = f"{18 - place} back: {taken:.2f}".replace("-", "−")
-    ax.text(middle_x - 2.2, 1.0 + height, said, ha="center", va="bottom", fontsize=12)
+    ax.text(middle_x - 2.2, 1.0 + height, said, ha="center", va="bottom", fontsize=14)
     told.append(said)
 alt = (
     f"Place 18 asks for Ann, seated at places 3 and 11. ALiBi's head 1: {'; '.join(told)}."
@@ -967,48 +973,38 @@ alt = (
 display.finish(drawing, name="two-seats", alt=alt)
 
 # %% [markdown]
-# A head that looks for Ann finds two keys, which differ only in their seats, and seats are random. So with
-# ALiBi the last seat, which is nearer, gets more weight on average in every head, whatever $W_Q$ and $W_K$
-# have learned (in one layer, without other positions). A rotation has no such rule: its score may grow with the
-# distance. What share of the first
-# seats does a model with one layer and ALiBi find: almost none, half of them, or more?
+# Seats are random, so on average every ALiBi head gives the nearer key more weight, whatever $W_Q$ and $W_K$ have
+# learned (in one layer, without other positions). What share of the *first* seats does a model of one layer with
+# four such heads find: almost none, half of them, or more?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Half or more. A flat head looks at both seats almost alike. And a model has several heads: what one
+# More than half. A flat head looks at both seats almost alike. And a model has several heads: what one
 # of them brings too much of, another one can take away.
 #
 # </details>
 #
-# Again, five seeds trained each kind, here for 200 steps with one layer of four heads: the median accuracy,
-# the lowest and the highest.
+# Five seeds trained each kind for 200 steps, or for 400: the median accuracy, the lowest and the highest.
 
 # %% tags=["fold-input"]
 FAR_KEPT = resources.files("annotated_book").joinpath("data/far_key.json")
-LOOKS_AT = json.loads(FAR_KEPT.read_text())["runs"]
+LOOKS_AT, LONGER = (json.loads(FAR_KEPT.read_text())[name] for name in ("runs", "longer"))
 table = {kind: [] for kind in NAMES}
-for kind, asked_for in itertools.product(NAMES, ("last", "first")):
-    rows = [row for row in LOOKS_AT if (row["kind"], row["asked"]) == (kind, asked_for)]
-    low, *_, high = found = sorted(row["accuracy"] for row in rows)
-    table[kind].append(f"{statistics.median(found):.2f} ({low:.2f} to {high:.2f})")
-display.show(table, columns=["last seat", "first seat"], corner="positions")
-
-# %% [markdown]
-# Without positions both seats look alike, and a choice between two is right half of the time. Asked for
-# the last seat, all others find it. Asked for the first, ALiBi drops to 0.67, with two of five seeds
-# above 0.95; one seed of five with rotary positions is not yet there. Twice as much training helps:
-
-# %% tags=["fold-input"]
-for kind in ("ALiBi", "rotary"):
-    rows = json.loads(FAR_KEPT.read_text())["longer"]
-    low, *_, high = found = sorted(row["accuracy"] for row in rows if row["kind"] == kind)
+for kind, (asked_for, trained) in itertools.product(
+    NAMES, (("last", LOOKS_AT), ("first", LOOKS_AT), ("first", LONGER))
+):
+    rows = [row for row in trained if (row["kind"], row["asked"]) == (kind, asked_for)]
+    low, *_, high = found = sorted(row["accuracy"] for row in rows) or [0, 0]
     said = f"{statistics.median(found):.2f} ({low:.2f} to {high:.2f})"
-    print(f"first seat after 400 steps, {kind}: {said}")
+    table[kind].append(said if rows else "")
+columns = ["last seat", "first seat", "first, 400 steps"]
+display.show(table, columns=columns, corner="positions")
 
 # %% [markdown]
-# How does an ALiBi model find a seat that none of its heads prefers? It subtracts: one head looks at both
-# seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look at the first
-# seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
+# Without positions both seats look alike, and a choice between two is right half of the time. All others find
+# the last seat. Of the first seats ALiBi finds 0.67, and with twice the training, 0.79. It has to subtract: one
+# head looks at both seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look
+# at the first seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
 # buckets leave it to training. Then why not buckets? A bias has to get into the fused kernel, which adds it
 # score by score. A rotation is finished before that kernel begins.
 

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # The cache
 #
-# *What must a model compute again for each word, and what can it keep?*
+# *What must a model compute again for each token, and what can it keep?*
 #
 # *21 minutes and 8 of exercises. Afterwards you can size a KV cache, tell prefill from decode,
 # share pages, and find four mistakes.*
 #
-# A model that writes adds one word, reads everything again, and adds the next one. Nearly all of
+# A model that writes adds one token, reads everything again, and adds the next one. Nearly all of
 # that reading repeats the time before. In this chapter you find out which numbers never change,
-# keep them in a **KV cache**, and check that the text stays the same, word by word. Reading a
-# prompt into the cache is called **prefill**, and writing with it, token by token, **decode**.
+# keep them in a **KV cache**, and check that the text stays the same, token by token. Reading a
+# prompt into the cache is called **prefill**, and writing with it **decode**. A **token** is what is read and
+# written at a time (in the small examples, a word), and a **sequence** is a text in flight: one row of the batch.
 #
 # *Here for one name?* [KV cache size](#cell-id=kv-cache-size) ·
 # [chunked prefill](#cell-id=attention-that-continues) · [static cache](#cell-id=fixed-size) ·
@@ -21,6 +22,7 @@
 
 # %% tags=["hide-input"]
 import itertools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -35,8 +37,8 @@ from annotated_book import chapters, display, measured
 # ## Without a cache
 #
 # A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has
-# learned two sentences by heart. To write, it takes the word with the highest score, adds it, and goes on
-# (greedy decoding). How many words does it have to read to write eight?
+# learned two sentences by heart. To write, it takes the token with the highest score, adds it, and goes on
+# (greedy decoding). How many tokens does it have to read to write eight?
 
 # %% [markdown]
 # <!-- deeper: The writer, and how it learns -->
@@ -55,7 +57,7 @@ E, H = 24, 4
 
 
 def encode(words: list[str]) -> Tensor:
-    """Give the number of each word, as a batch of one text."""
+    """Give the number of each word, as a batch of one sequence."""
     return torch.tensor([[SIGNS.index(word) for word in words]])
 
 
@@ -96,7 +98,7 @@ for _ in range(150):
 # %%
 @torch.no_grad()
 def write(model: nn.Module, ids: Tensor, steps: int) -> tuple[Tensor, int]:
-    """Write ``steps`` more words; also count the words that the model has read."""
+    """Write ``steps`` more tokens; also count the tokens that the model has read."""
     given, read = ids, 0
     for _ in range(steps):
         read += given.size(1)
@@ -114,21 +116,21 @@ def spell(ids: Tensor) -> str:
 # %% tags=["fold-input"]
 for prompt in ("the", "because"):
     text, read = write(model, encode([prompt]), 8)
-    print(f"{read} words read to write 8:", spell(text[0]))
+    print(f"{read} tokens read to write 8:", spell(text[0]))
 anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 
 # %% [markdown]
-# To write 8 words, the model reads 36: one, then two, and so on up to eight. A text twice as long takes about
-# four times the reading: $n(n + 1)/2$ for n words.
+# To write 8 tokens, the model reads 36: one, then two, and so on up to eight. A text twice as long takes about
+# four times the reading: $n(n + 1)/2$ for n tokens.
 #
 # ## The KV cache: what does not change
 #
 # Give the model *the cat drank milk*, and then the same words followed by *because*. What changes for the
-# four old words when a word is added: the outputs of the layers, the keys and values, or nothing at all?
+# four old tokens when one is added: the outputs of the layers, the keys and values, or nothing at all?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nothing at all. The mask is causal, so no word sees what comes after it. For the old words, the
+# Nothing at all. The mask is causal, so no token sees what comes after it. For the old ones, the
 # outputs of the first layer therefore stay the same. The second layer reads these outputs, and the
 # same holds there.
 #
@@ -155,11 +157,11 @@ with torch.no_grad():
 for i, layer in enumerate(noting.layers):
     for name, old in before[i].items():
         torch.testing.assert_close(layer.seen[name][:, :, :4], old)
-print("✓ In both layers, query, key, value and output of the four words are as before.")
+print("✓ In both layers, query, key, value and output of the four tokens are as before.")
 
 # %% [markdown]
-# The causal mask hides the new word from the old ones in every layer. What does the new word need of them?
-# Its query is compared with all keys, and then the values are mixed. The old words' queries and outputs are
+# The causal mask hides the new token from the old ones in every layer. What does the new one need of them?
+# Its query is compared with all keys, and then the values are mixed. The old tokens' queries and outputs are
 # not needed again: the next layer has already made its own keys and values from these outputs. So keep
 # the **keys and values** of each layer, and nothing else. This is the **KV cache**, two tensors that grow:
 
@@ -171,14 +173,14 @@ display.annotated(KVCache.append)
 #
 # Each layer keeps a key and a value for each token and each head that has keys of its own. So
 #
-# > **KV cache size** = 2 · layers · KV heads · d · bytes of a number · tokens (· texts in the batch)
+# > **KV cache size** = 2 · layers · KV heads · d · bytes of a number · tokens · sequences
 #
 # Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
 # attention only those that the others share. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16
-# bits. How much does one text of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
+# bits. How much does one sequence of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
 
 # %% tags=["fold-input"]
-SHAPES = {  # layers, KV heads, d, the longest text
+SHAPES = {  # layers, KV heads, d, the longest sequence
     "SmolLM2-135M": (30, 3, 64, 8192),
     "OLMo 2 7B": (32, 32, 128, 4096),
     "Llama 3.1 8B": (32, 8, 128, 131_072),
@@ -213,15 +215,15 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
 #
-# With a cache, attention receives some new words at a time, a **chunk**: first the prompt, whole or in parts
-# (**chunked prefill**, so that a long prompt need not hold up the texts that others are writing [[Agrawal
-# et al.](../docs/references.md#agrawal-2023)]), then one word after another. Here n words
+# With a cache, attention receives some new tokens at a time, a **chunk**: first the prompt, whole or in parts
+# (**chunked prefill**, so that a long prompt need not hold up the other sequences [[Agrawal
+# et al.](../docs/references.md#agrawal-2023)]), then one token after another. Here n tokens
 # come, and afterwards there are m keys. Four lines stand between the projections and the scores:
 #
 # ```python
 # positions = cache.length + torch.arange(n)         # count on from what is kept
 # q, k = rotary(q, positions), rotary(k, positions)  # each key turns once
-# k, v = cache.append(k, v)                          # now those of all words
+# k, v = cache.append(k, v)                          # now those of all tokens
 # blocked = torch.arange(m) > positions[:, None]     # the mask
 # ```
 
@@ -242,7 +244,7 @@ display.annotated(
 # <!-- /deeper -->
 
 # %% [markdown]
-# The last line deserves a picture. When *sweet the* follow three kept words, *sweet* stands at position 3. It
+# The last line deserves a picture. When *sweet the* follow three kept tokens, *sweet* stands at position 3. It
 # may see keys 0 to 3, and *the* one more. Here is the chunk's mask, with the weights of the first layer,
 # averaged over its heads:
 
@@ -265,8 +267,8 @@ display.masked_map(
 )
 
 # %% [markdown]
-# These are the last two rows of the causal mask for five words. Its diagonal ends in the **lower right**
-# corner, because the newest query and the newest key belong to the same word. In terms of positions: for a
+# These are the last two rows of the causal mask for five tokens. Its diagonal ends in the **lower right**
+# corner, because the newest query and the newest key belong to the same token. In terms of positions: for a
 # query at position p, block key j if j > p.
 
 # %% [markdown]
@@ -296,13 +298,13 @@ print("✓ All at once, in chunks or one by one: the same outputs and gradients.
 # its own way, so compare a cache in 32: [How
 # close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer can keep what it has
 # read. The loop differs from `write` in two lines: the model gets a cache for each layer, and from the
-# second call on only the new word.
+# second call on only the new token.
 
 
 # %%
 @torch.no_grad()
 def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[Tensor, int]:
-    """Write ``steps`` more words; also count the words that the model has read."""
+    """Write ``steps`` more tokens; also count the tokens that the model has read."""
     given, read = ids, 0
     for _ in range(steps):
         read += given.size(1)
@@ -313,14 +315,14 @@ def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[T
 
 
 text, read = write_on(model, encode(["the"]), 8, [KVCache(), KVCache()])
-print(f"{read} words read to write 8:", spell(text[0]))
+print(f"{read} tokens read to write 8:", spell(text[0]))
 
 # %% tags=["proof"]
 assert text.equal(anew)
 print("✓ The same text as without a cache.")
 
 # %% [markdown]
-# The words are the same, and the model has read 8 words instead of 36. In the figure, *new* is computed in
+# The text is the same, and the model has read 8 tokens instead of 36. In the figure, *new* is computed in
 # this step, *kept* is read from the cache, and an empty box is not needed. The numbers are the weights of
 # the first layer, averaged over its heads. If it has controls, move *words* from 1 to 8, with a cache and
 # without.
@@ -375,8 +377,9 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # The growing cache has two disadvantages. `torch.cat` copies everything kept so far in every step, to a new
 # place in memory. And its shape changes: `torch.compile` compiles again, and a **CUDA graph**, which
 # replays a recorded step without starting each of its many small kernels from Python, demands the same
-# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest text once, and
-# writes each new key into its place.
+# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest sequence once, and
+# writes each new key into its place. (Reserved is reserved, filled or not, so servers hand out
+# [pages](#cell-id=pages) instead.)
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros. Now take
 # a single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no future
@@ -399,7 +402,7 @@ ROOM = 16
 
 
 def fixed_size(b: int) -> StaticCache:
-    """Make an empty cache with room for 16 tokens of b texts."""
+    """Make an empty cache with room for 16 tokens of b sequences."""
     return StaticCache(b, H, ROOM, E // H, dtype=torch.float64)
 
 
@@ -439,7 +442,7 @@ display.show(rows, columns=["weight of the empty places"])
 display.annotated(StaticCache.append, StaticCache.crop)
 
 # %% [markdown]
-# Compile the attention for both kinds of cache, write 12 words one by one, and count how many
+# Compile the attention for both kinds of cache, write 12 tokens one by one, and count how many
 # programs the compiler makes. The backend below does nothing but count.
 
 
@@ -481,10 +484,10 @@ display.show(counts, columns=["programs compiled"])
 #
 # | mistake | what goes wrong |
 # |---|---|
-# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first word |
+# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first token |
 # | `positions-restart` | each chunk is rotated as if it began at 0: distances to what is kept are wrong |
 # | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
-# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* word: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
+# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* token: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
 #
 # Here are the four lines as people write them. Below each, the same writer, with that mistake
 # built in, continues *because it* with a cache of 16 places.
@@ -507,7 +510,7 @@ print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
 # Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
-# when the first single word goes in. So do not judge a cache by reading its text: feed a text in chunks, and
+# when the first single token goes in. So do not judge a cache by reading its text: feed a text in chunks, and
 # compare the numbers. Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one
 # by one? And does it matter whether the cache grows?
 #
@@ -549,149 +552,15 @@ display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 # implementation: each way of cutting serves as the reference for the others.
 
 # %% [markdown] name="prefill-and-decode"
-# ## Prefill and decode, measured
+# ## Prefill and decode
 #
-# What does one more token cost behind 255, 1,023 and 4,095 others, and what do 64 tokens at once cost behind
-# 960? In milliseconds (medians), for one text and one layer with e = 512, in float32 on two threads of the
-# processor of [Speed](15_speed.ipynb). The *bare minimum* is the projections and PyTorch's kernel alone, with
-# the keys already in place. The cache of fixed size has room for exactly these tokens.
-
-# %% tags=["fold-input"]
-rows = measured.find("cache", memory="kept")
-names = ("bare minimum", "fixed size", "grows", "without")
-table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
-columns = [f"{row['size'][1]} behind {row['kept']:,}" for row in rows]
-display.show(table, columns=columns, corner="milliseconds; tokens")
-
-# %% tags=["fold-input"]
-rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
-ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
-assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
-table = {}
-for row in rows:
-    m, spent = row["kept"] + 1, row["milliseconds"]
-    saved = counting.attention_flops(m, m, 512)
-    saved /= counting.projection_flops(1, 1, 512) + counting.score_flops(1, m, 512)
-    longer = spent["without"][1] / spent["fixed size"][1]
-    table[f"behind {m - 1:,}"] = [saved, longer]
-    assert longer < saved
-(chunk,) = measured.find("cache", memory="kept", size=[1, 64, 512, 8])
-for name in ("fixed size", "grows"):
-    assert chunk["milliseconds"][name][2] < 64 * rows[1]["milliseconds"][name][0] / 4
-columns = ["times the FLOPs", "times the time"]
-title = "Without a cache, compared with one of fixed size"
-display.show(table, columns=columns, decimals=",.0f", title=title)
-
-# %% [markdown]
-# Behind 4,095 tokens, the cache divides the FLOPs by 4,096, but the time only by 130. A single token cannot
-# keep the processor busy: all parameters and all keys have to be fetched for very little arithmetic. That is
-# **decode**, which sets the **time per output token** (TPOT). In a chunk of 64 tokens they are fetched once
-# for all of them: the chunk takes 1.80 milliseconds, and a token alone 0.41. So **prefill**, which sets the
-# **time to first token** (TTFT), reads a prompt in large chunks. Some services give each its own machines and
-# send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
+# How much longer do 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
 #
-# And if the fixed size has more room than text? Here a query meets all places, written or not. With room for
-# 4,096, the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. (A kernel
-# that is told the lengths skips the empty places.) The room itself is reserved in any case, which is why servers hand
-# out [pages](#cell-id=pages) instead.
-
-# %% tags=["proof"]
-flops, some = set(), torch.zeros(b, ROOM, e, dtype=torch.float64)
-for kept in (4, ROOM - 1):
-    cache = fixed_size(b)
-    with torch.no_grad():
-        attention(some[:, :kept], cache)
-        with FlopCounterMode(display=False) as counter:
-            attention(some[:, :1], cache, need_weights=True)
-    flops.add(counter.get_total_flops())
-assert len(flops) == 1
-assert min(flops) > 0
-print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind {ROOM - 1}.")
-
-# %% [markdown] name="bytes-over-bandwidth"
-# ### Decode speed: bytes over bandwidth
-#
-# So tokens per second have a ceiling that can be computed. For each token, every weight is read once
-# (of the input embedding, a single row), and so is every key and value that is kept. Divide the bytes that
-# memory delivers in a second by these. The figure does so for Llama 3.1 8B on an H100, with the speeds that
-# are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]: computed, not timed. Texts written at once
-# (**sequences** of a **batch**) share the weights, but not the caches. Do 32 at once bring 32 times as many
-# tokens a second?
-
-# %% tags=["fold-input"]
-READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
-WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
-
-
-def ceiling(tokens: int, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the tokens a second that memory allows, and those that arithmetic allows."""
-    read = 2 * WEIGHTS + texts * tokens * KEPT  # bytes
-    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
-    return READS * 1e12 * texts / read, DOES * 1e12 / flops
-
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(340, 270)
-many, said = torch.logspace(0, 11, 200, base=2), []
-for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-.")):
-    memory, arithmetic = ceiling(tokens, many)
-    y, ink = memory.clamp(max=arithmetic), display.COLOURS[letter]
-    fits = many <= (80e9 - 2 * 8.03e9) / (tokens * KEPT)  # into 80 GB, beside all weights
-    ax.loglog(many, y, style, linewidth=0.8, color=ink)
-    ax.loglog(many[fits], y[fits], style, linewidth=2.5, color=ink)
-    ax.text(2048, y[-1] * 1.2, f"{tokens:,} tokens", color=ink, ha="right", fontsize=12)
-    for texts in (1, 32) if tokens > 128 else ():
-        found = ceiling(tokens, texts)[0]
-        ax.plot([texts], [found], "o", color=ink)
-        below = 0.7 if (texts, tokens) == (1, 1024) else 0.55
-        ax.text(texts * 1.2, found * below, f"{found:,.0f}", color=ink, fontsize=12)
-        said.append(f"{texts} of {tokens:,}: {found:,.0f}")
-full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
-ax.minorticks_off()
-ax.set_xticks([1, 8, 32, 128, 512, 2048], ["1", "8", "32", "128", "512", "2,048"])
-ax.tick_params(labelsize=12)
-ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
-ax.set(xlabel="texts at once", ylabel="tokens a second", ylim=(50, 130_000))
-alt = f"The ceiling of tokens a second, texts of so many tokens. {'; '.join(said)}."
-caption = (
-    f"Thick: 80 GB are enough. With 128 tokens, arithmetic limits from {full} texts on."
-)
-display.finish(drawing, name="ceiling", alt=alt, caption=caption)
-
-# %% [markdown]
-# With texts of 1,024 tokens, 32 at once bring 5,556 tokens a second instead of 221. With 131,072 it is 190
-# instead of 104: nearly all bytes are then caches, and they do not fit, either.
-#
-# On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes takes part in one
-# multiplication and one addition for each text: one FLOP a byte, times the number of texts. That ratio is
-# the **arithmetic intensity**. So weights alone would need 295 texts at once until arithmetic becomes the
-# limit. Caches add bytes but few FLOPs, so texts of 128 tokens need 438, and those of 1,024 never get there:
-# decode of long texts is **memory-bound**.
-#
-# In prefill, each weight serves all tokens of a long chunk, and arithmetic is the limit. So the time to first token has a
-# floor, too, also on paper:
-
-# %%
-rows = {}
-for tokens in (8192, 131_072):
-    scores = 2 * 32 * 32 * 128 * tokens**2  # those of the past alone
-    flops = 2 * WEIGHTS * tokens, scores
-    rows[f"{tokens:,} tokens"] = [x / DOES / 1e12 for x in flops]
-title = "Seconds before the first token, at least"
-display.show(rows, columns=["weights", "attention"], title=title)
-
-# %% [markdown]
-# Sixteen times the text is sixteen times the work of the weights and 256 times that of attention, which has
-# overtaken them.
-
-# %% [markdown]
-# <!-- deeper: Is that ceiling reached? Measured on a processor -->
-# ### Going deeper: Is that ceiling reached? Measured on a processor
-#
-# Below stands a language model with four layers as wide as SmolLM2-135M's, of 9 heads that
-# share 3 of keys. The bandwidth is measured with a matrix of 2²⁶ numbers in float32 times one vector, which
-# has nothing else to do. How near to the ceiling do the measured tokens come, and do half the bytes, in
-# bfloat16, bring twice the tokens?
+# Two floors can be computed. Each weight and each kept number has to be read once, however many tokens come:
+# bytes ÷ bandwidth. And each token has its arithmetic: FLOPs ÷ what the processor can do. The table puts both
+# beside what was measured, in milliseconds, for a language model of four layers as wide as SmolLM2-135M's, in
+# float32 on two threads of the processor of [Speed](15_speed.ipynb). (Bandwidth and arithmetic are measured, too,
+# with one large matrix times a vector, and times another.)
 
 
 # %% tags=["fold-input"]
@@ -716,6 +585,175 @@ def bandwidth() -> float:
     return 4 * 2**28 / reading["milliseconds"]["read"][1] * 1000
 
 
+# %% tags=["fold-input"]
+(product,) = measured.find("peak")
+peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1]  # FLOPs in a millisecond
+table = {}
+for section, many, behind, name in (
+    ("decoding", 1, 16, "1 token, decode"),
+    ("prefill", 128, 0, "128 tokens at once, prefill"),
+    ("prefill", 2048, 0, "2,048 tokens at once, prefill"),
+):
+    where = {"size": [1, many, 576, 9], "kept": behind, "precision": "float32"}
+    (row,) = measured.find(section, **where)
+    flops, numbers = work(many, behind)
+    floors = 4 * numbers / bandwidth() * 1000, flops / peak
+    took = row["milliseconds"]["language model"][1]
+    assert max(floors) < took < 2 * max(floors)
+    table[name] = [*floors, took]
+columns = ["bytes ÷ bandwidth", "FLOPs ÷ arithmetic", "measured"]
+title = (
+    f"Milliseconds, with {bandwidth() / 1e9:.0f} GB and {peak / 1e6:.0f} GFLOPs a second"
+)
+display.show(table, columns=columns, title=title)
+
+# %% [markdown]
+# Less than five times: 4.10 milliseconds and 19.61. A single token needs 2.28 milliseconds for the bytes, and only
+# 0.09 for the arithmetic. That is **decode**, which sets the **time per output token** (TPOT). In
+# **prefill**, which sets the **time to first token** (TTFT), 128 tokens share the same bytes, and the arithmetic
+# becomes the limit. The larger floor is no forecast, since each step here takes up to twice as long. But it says what
+# would help: fewer bytes in decode, fewer FLOPs in prefill. Some services give each its own machines and
+# send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
+#
+# So the cache saves less time than arithmetic. For a token behind 4,095 others it divides the FLOPs of a layer by
+# 4,096, and the time here only by 130, as the fold shows.
+
+# %% [markdown]
+# <!-- deeper: with a cache and without, in milliseconds -->
+# ### Going deeper: with a cache and without, in milliseconds
+#
+# One sequence and one layer with e = 512, on the same processor: medians. The *bare minimum* is the projections
+# and PyTorch's kernel alone, with the keys already in place. The cache of fixed size has room for exactly these
+# tokens.
+
+# %% tags=["fold-input"]
+rows = measured.find("cache", memory="kept")
+names = ("bare minimum", "fixed size", "grows", "without")
+table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
+columns = [f"{row['size'][1]} behind {row['kept']:,}" for row in rows]
+display.show(table, columns=columns, corner="milliseconds; tokens")
+
+# %% tags=["fold-input"]
+rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
+ratios = [row["ratios"]["bare minimum"]["without"] for row in rows]
+assert ratios[-1][0] > ratios[0][2]  # quartiles that do not touch
+table = {}
+for row in rows:
+    m, spent = row["kept"] + 1, row["milliseconds"]
+    saved = counting.attention_flops(m, m, 512)
+    saved /= counting.projection_flops(1, 1, 512) + counting.score_flops(1, m, 512)
+    longer = spent["without"][1] / spent["fixed size"][1]
+    table[f"behind {m - 1:,}"] = [saved, longer]
+    assert longer < saved
+columns = ["times the FLOPs", "times the time"]
+title = "Without a cache, compared with one of fixed size"
+display.show(table, columns=columns, decimals=",.0f", title=title)
+
+# %% [markdown]
+# And if the fixed size has more room than text? Here a query meets all places, written or not. With room for
+# 4,096, the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. (A kernel
+# that is told the lengths skips the empty places.)
+
+# %% tags=["proof"]
+flops, some = set(), torch.zeros(b, ROOM, e, dtype=torch.float64)
+for kept in (4, ROOM - 1):
+    cache = fixed_size(b)
+    with torch.no_grad():
+        attention(some[:, :kept], cache)
+        with FlopCounterMode(display=False) as counter:
+            attention(some[:, :1], cache, need_weights=True)
+    flops.add(counter.get_total_flops())
+assert len(flops) == 1
+assert min(flops) > 0
+print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind {ROOM - 1}.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="bytes-over-bandwidth"
+# ### Decode speed: bytes over bandwidth
+#
+# So tokens per second have a ceiling: bandwidth ÷ bytes. For each token, every weight is read once
+# (of the input embedding, a single row), and so is every key and value that is kept. Sequences of one batch
+# share the weights, but not the caches. The figure is computed, not timed: Llama 3.1 8B on an H100, with the
+# bandwidth and the arithmetic that are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Do 32
+# sequences bring 32 times as many tokens a second?
+
+# %% tags=["fold-input"]
+READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
+WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
+
+
+def ceiling(tokens: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the tokens a second that memory allows, and those that arithmetic allows."""
+    read = 2 * WEIGHTS + rows * tokens * KEPT  # bytes
+    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
+    return READS * 1e12 * rows / read, DOES * 1e12 / flops
+
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(560, 330)
+many, said = torch.logspace(0, 11, 200, base=2), []
+for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-.")):
+    memory, arithmetic = ceiling(tokens, many)
+    y, ink = memory.clamp(max=arithmetic), display.COLOURS[letter]
+    fits = many <= (80e9 - 2 * 8.03e9) / (tokens * KEPT)  # into 80 GB, beside all weights
+    ax.loglog(many, y, style, linewidth=0.8, color=ink)
+    ax.loglog(many[fits], y[fits], style, linewidth=2.5, color=ink)
+    ax.text(2048, y[-1] * 1.2, f"{tokens:,} tokens", color=ink, ha="right", fontsize=14)
+    for rows in (1, 32) if tokens > 128 else ():
+        found = ceiling(tokens, rows)[0]
+        ax.plot([rows], [found], "o", color=ink)
+        below = 0.7 if (rows, tokens) == (1, 1024) else 0.55
+        ax.text(rows * 1.2, found * below, f"{found:,.0f}", color=ink, fontsize=14)
+        said.append(f"{rows} of {tokens:,}: {found:,.0f}")
+full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
+ax.minorticks_off()
+ax.set_xticks([1, 8, 32, 128, 512, 2048], ["1", "8", "32", "128", "512", "2,048"])
+ax.tick_params(labelsize=12)
+ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
+ax.set(xlabel="sequences at once", ylabel="tokens a second", ylim=(50, 130_000))
+alt = f"The ceiling of tokens a second, sequences of so many tokens. {'; '.join(said)}."
+caption = (
+    f"Thick: 80 GB are enough. With 128 tokens, arithmetic limits from {full} sequences on."
+)
+display.finish(drawing, name="ceiling", alt=alt, caption=caption)
+
+# %% [markdown]
+# With 1,024 tokens each, 32 sequences bring 5,556 tokens a second instead of 221. With 131,072 they bring 190
+# instead of 104: nearly all bytes are then caches, and they do not fit, either.
+#
+# On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes takes part in one
+# multiplication and one addition for each sequence: one FLOP a byte, times the number of sequences. That ratio
+# is the **arithmetic intensity**. So weights alone would need 295 sequences until arithmetic becomes the
+# limit. Caches add bytes but few FLOPs: with 128 tokens each it takes 438, and with 1,024 it never happens.
+# Decode of long sequences is **memory-bound**.
+#
+# In prefill arithmetic is the limit, so the time to first token (TTFT) has a floor, too, also on paper:
+
+# %% tags=["fold-input"]
+rows = {}
+for tokens in (8192, 131_072):
+    scores = 2 * 32 * 32 * 128 * tokens**2  # those of the past alone
+    flops = 2 * WEIGHTS * tokens, scores
+    rows[f"{tokens:,} tokens"] = [x / DOES / 1e12 for x in flops]
+title = "Seconds before the first token, at least"
+display.show(rows, columns=["weights", "attention"], title=title)
+
+# %% [markdown]
+# Sixteen times the text is sixteen times the work of the weights and 256 times that of attention, which has
+# overtaken them.
+
+# %% [markdown]
+# <!-- deeper: Is that ceiling reached? Measured on a processor -->
+# ### Going deeper: Is that ceiling reached? Measured on a processor
+#
+# The language model from above, of 9 heads that share 3 of keys. The bandwidth is measured with a matrix of 2²⁶
+# numbers in float32 times one vector, which has nothing else to do. How near to the ceiling do the measured tokens
+# come, and do half the bytes, in bfloat16, bring twice the tokens?
+
+
+# %% tags=["fold-input"]
 def decoded() -> dict[str, list[float]]:
     """Compare the tokens per second that the bytes allow with the measured ones."""
     table = {}
@@ -804,34 +842,34 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # %% [markdown] name="different-lengths"
 # ## Left padding and continuous batching
 #
-# Suppose two people ask at once, and their prompts differ in length. As long as all texts share one length
-# in the cache, they must end together, where the next word goes, so the shorter one is **padded on the left**.
-# The padding mask has a column for each key that `append` returns, and a new word is never padding. Rotary
-# positions make this easy: all words of a padded text move by the same number of places, and distances stay as
-# they are.
+# Suppose two people ask at once, and their prompts differ in length. As long as all sequences share one length
+# in the cache, they must end together, where the next token goes, so the shorter one is **padded on the left**.
+# The padding mask has a column for each key that `append` returns, and a new token is never padding. Rotary
+# positions make this easy: all tokens of a padded sequence move by the same number of places, and distances stay
+# as they are.
 #
-# A server does not wait until all texts of such a batch have ended. After any token, one that is finished
+# A server does not wait until all sequences of such a batch have ended. After any token, one that is finished
 # leaves, and the next prompt takes its place: **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. Then each text needs a length of its own in the cache.
+# al.](../docs/references.md#yu-2022)]. Then each sequence needs a length of its own in the cache.
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
 #
-# Padding wastes room: beside a text of 4,000 words, one of 10 takes as much. A **page table** avoids
+# Padding wastes room: beside a sequence of 4,000 tokens, one of 10 takes as much. A **page table** avoids
 # this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
 # et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
-# table says which pages a text consists of.
+# table says which pages a sequence consists of.
 #
-# Here two prompts have ten and three words. (vLLM reads them end to end, without padding. This class
+# Here two prompts have ten and three tokens. (vLLM reads them end to end, without padding. This class
 # takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
-# `crop` forgets it at once.) From there each text goes on at its own position: `cache.length` is one number
-# per text.
+# `crop` forgets it at once.) From there each sequence goes on at its own position: `cache.length` is one number
+# for each.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
 
 torch.manual_seed(3)
-two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second text has three words
+two, new = torch.randn(2, 10, e), torch.randn(2, 1, e)  # the second has three tokens
 layer = CachedAttention(e, h, batch_first=True, rotary=rotary)
 lengths, paged = [10, 3], PagedCache(num_pages=9, page_size=4, num_heads=h, head_dim=d)
 with torch.no_grad():
@@ -842,23 +880,24 @@ with torch.no_grad():
     for i, length in enumerate(lengths):
         alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
         torch.testing.assert_close(together[i, 0], alone[0, -1])
-print("positions of the next words:", paged.length.tolist())
+print("positions of the next tokens:", paged.length.tolist())
 
 # %% [markdown]
-# The first text has three pages, the second has one, and each word comes out as it would alone.
+# The first sequence has three pages, the second has one, and each token comes out as it would alone.
 #
-# Texts that begin alike, with the same instructions, can point to the same pages (**prefix caching**). A new
+# Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
+# prefixes). A new
 # request finds them by a hash of each full page's tokens and all tokens before them, and computes only from
-# the first page that is missing, at least the last token. Where one text goes on in several ways, the page
+# the first page that is missing, at least the last token. Where one sequence goes on in several ways, the page
 # that they are about to fill is shared, too, until the first of them writes: it gets its own copy of that
-# one page. In the figure, a text of ten words goes on in two ways, after one more word each. Which pages are
+# one page. In the figure, ten tokens go on in two ways, after one more token each. Which pages are
 # shared, and which one is the copy?
 
 # %% tags=["fold-input"]
 shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
 with torch.no_grad():
     layer(two[:1], shared)
-    shared.reorder(torch.tensor([0, 0]))  # both go on from the same text
+    shared.reorder(torch.tensor([0, 0]))  # both go on from the same sequence
     layer(new, shared)
 drawing, (ax,) = display.panels(340, 200)
 ax.set(xlim=(-0.5, 24), ylim=(-2.2, 7.4))
@@ -870,7 +909,9 @@ for page, slot in itertools.product(range(6), range(4)):
     ax.bar(4 * page + 0.8 * slot, 1, 0.7, 3, color=display.COLOURS["m"], alpha=alpha)
 for page in range(6):
     ax.text(4 * page + 1.2, 2.1, f"page {page}", ha="center", fontsize=12)
-for y, table, name, letter in zip((5.8, -0.8), shared.tables, ("text 1", "text 2"), "nh"):
+for y, table, name, letter in zip(
+    (5.8, -0.8), shared.tables, ("sequence 1", "sequence 2"), "nh"
+):
     look = {"color": display.COLOURS[letter], "fontweight": "bold", "fontsize": 12}
     ax.text(-0.3, y + (1.0 if y > 3 else -1.2), name, **look)
     for i, page in enumerate(table):
@@ -878,16 +919,18 @@ for y, table, name, letter in zip((5.8, -0.8), shared.tables, ("text 1", "text 2
         ends = (y - 0.2, 4.1) if y > 3 else (y + 0.9, 1.9)
         ax.plot([3 + 4 * i, 4 * page + 1.2], ends, color=look["color"], linewidth=1.4)
 told = " and ".join(str(table) for table in shared.tables)
-alt = f"A pool of six pages of four tokens. Two texts share pages; their tables: {told}."
+alt = (
+    f"A pool of six pages of four tokens. Two sequences share pages; their tables: {told}."
+)
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
-# Pages 0 and 1 are shared. Text 1 wrote first, and got the copy, page 3. So several answers share their prompt.
+# Pages 0 and 1 are shared. Sequence 1 wrote first, and got the copy, page 3. So several answers share their prompt.
 # (The paper, of 2023, also served **beam search** so, which keeps the best few continuations after each step.)
-# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies whole
-# texts for it, a paged one only entries of the tables.
+# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies all keys
+# and values for it, a paged one only entries of the tables.
 #
-# When no page is free, a server **preempts** a text: it drops the text's pages and computes them again later, or
+# When no page is free, a server **preempts** a sequence: it drops the pages and computes them again later, or
 # keeps them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
 # 4.5](../docs/references.md#kwon-2023)].
 
@@ -899,8 +942,8 @@ with torch.no_grad():
     after = attention(x[:, 5:], cache)[0]
     torch.testing.assert_close(after, whole[:, 5:].detach())
     cache.crop(5)
-    cache.reorder(torch.tensor([1, 1]))  # both go on from the second text
-    # the texts that the cache now holds: the second text's beginning, twice
+    cache.reorder(torch.tensor([1, 1]))  # both go on from the second sequence
+    # what the cache now holds: the beginning of the second, twice
     mixed = torch.cat([x[[1, 1], :5], x[:, 5:]], 1)
     torch.testing.assert_close(attention(x[:, 5:], cache)[0], attention(mixed)[0][:, 5:])
 print("✓ After crop and after reorder: as if the text had always been this one.")
@@ -909,8 +952,8 @@ print("✓ After crop and after reorder: as if the text had always been this one
 # <!-- deeper: Shared pages, and three caches with one result -->
 # ### Going deeper: Shared pages, and three caches with one result
 #
-# A text of ten words becomes three, and each of them goes on. In the paged cache they share three
-# pages, and after one more word still the two full ones.
+# A sequence of ten tokens becomes three, and each of them goes on. In the paged cache they share three
+# pages, and after one more token still the two full ones.
 
 # %%
 prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
@@ -933,7 +976,7 @@ display.annotated(PagedCache.append, PagedCache._own, PagedCache._slots)
 
 # %% [markdown]
 # All three caches must give what attention gives without one. The cell tries chunks of three sizes,
-# with four tokens of padding in front of the second text. Then it goes back: it crops each cache to
+# with four tokens of padding in front of the second sequence. Then it goes back: it crops each cache to
 # seven tokens and feeds the others again.
 
 
@@ -966,18 +1009,18 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # %% [markdown] name="going-back-and-branching"
 # ## Speculative decoding: going back
 #
-# Decode reads all weights for a single word. **Speculative decoding** reads them once for several
-# [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some words, the large
-# model reads them all in one chunk, and keeps those that it would have written itself. Then comes one word
-# of its own, and `crop` takes the rest back. Say that *the cat drank* stands there, and the draft proposes
-# *milk because sweet*:
+# Decode reads all weights for a single token. **Speculative decoding** reads them once for several
+# [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some tokens. The large
+# model reads them all in one chunk, which is the **verification**, and keeps those that it would have written itself.
+# Then comes one token of its own, and `crop` takes the rest back. Say that *the cat drank* stands there, and the
+# draft proposes *milk because sweet*:
 #
 # | read in one call | drank | milk | because | sweet |
 # |---|---|---|---|---|
-# | the model's own next word | milk | because | it | … |
+# | the model's own next token | milk | because | it | … |
 # | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
 #
-# The text becomes *the cat drank milk because it*: two guesses, and one word of its own. The
+# The text becomes *the cat drank milk because it*: two guesses, and one token of its own. The
 # draft here is a table: which word followed which in the first sentence. What does a bad draft do to the text?
 
 
@@ -993,7 +1036,7 @@ def speculate(model, draft, ids: Tensor, steps: int, caches: list) -> tuple[Tens
         agreed = (own[:-1] == guess[0]).int().cumprod(0).sum()
         ids, calls = torch.cat([ids, own[None, : agreed + 1]], 1), calls + 1
         for cache in caches:
-            cache.crop(ids.size(1) - 1)  # the last word has not been read yet
+            cache.crop(ids.size(1) - 1)  # the last token has not been read yet
     return ids[:, :end], calls
 
 
@@ -1018,10 +1061,10 @@ for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()
 display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
 
 # %% [markdown]
-# Nothing: the text is the same with any draft. Where words are drawn, **speculative
+# Nothing: the text is the same with any draft. Where tokens are drawn, **speculative
 # sampling** keeps the large model's probabilities p, whatever the draft's probabilities q: accept a guess x
 # with probability min(1, p(x) / q(x)); at the first one refused, draw from max(0, p − q), divided by its sum,
-# and drop the later guesses; if none is refused, draw one more word from p.
+# and drop the later guesses; if none is refused, draw one more token from p.
 #
 # Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head on the large
 # model's own features: EAGLE [[Li et al. 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's
@@ -1030,11 +1073,11 @@ display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="
 # Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one
 # guess costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
 #
-# $$\text{words a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
+# $$\text{tokens a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
 #
-# $$\text{times as fast} = \frac{\text{words a call}}{kc + 1}$$
+# $$\text{times as fast} = \frac{\text{tokens a call}}{kc + 1}$$
 #
-# The cell writes 1,200 words with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
+# The cell writes 1,200 tokens with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
 
 
 # %% tags=["fold-input"]
@@ -1059,12 +1102,19 @@ for alpha in (0.2, 0.5, 0.8, 0.9):
     expected = (1 - alpha**4) / (1 - alpha)
     assert abs(1200 / calls - expected) < 0.15
     rows[f"α = {alpha}"] = [1200 / calls, expected, expected / (3 * 0.1 + 1)]
-display.show(rows, columns=["words a call", "by the formula", "times as fast"])
+display.show(rows, columns=["tokens a call", "by the formula", "times as fast"])
 
 # %% [markdown]
-# A draft that is right one time in five makes writing slower. And the last column counts a call with four words
-# as one with a single word. By the [ceiling](#cell-id=bytes-over-bandwidth) above, it costs as much as so many of
-# those, in a batch of texts that are equally long:
+# A draft that is right one time in five makes writing slower. And the last column counts a call with four tokens
+# as one with a single token, which holds as long as reading takes the time. In a large batch of short sequences,
+# arithmetic is the limit, and four tokens cost four times as much (the fold computes where).
+
+# %% [markdown]
+# <!-- deeper: what a call of four tokens costs in a batch -->
+# ### Going deeper: what a call of four tokens costs in a batch
+#
+# By the [ceiling](#cell-id=bytes-over-bandwidth) above it costs as much as so many calls with one token, in a
+# batch of sequences that are equally long:
 
 # %% tags=["fold-input"]
 batches, rows = torch.tensor([32, 128, 512, 2048]), {}
@@ -1072,12 +1122,14 @@ for tokens in (128, 1024, 4096):
     memory, arithmetic = ceiling(tokens, batches)
     single, four = memory.clamp(max=arithmetic), memory.clamp(max=arithmetic / 4)
     rows[f"{tokens:,} tokens"] = single / four
-display.show(rows, columns=[f"{x:,} texts" for x in batches.tolist()], corner="each text")
+columns = [f"{x:,} sequences" for x in batches.tolist()]
+display.show(rows, columns=columns, corner="each")
 
 # %% [markdown]
-# In a large batch of short texts, arithmetic is the limit, and four words cost four times as much. With 4,096
-# tokens each, reading the caches takes the time in any batch, and three more words are free. (Whether all caches
-# fit is another question.)
+# With 4,096 tokens each, reading the caches takes the time in any batch, and three more tokens are free. (Whether
+# all caches fit is another question.)
+#
+# <!-- /deeper -->
 
 # %% [markdown] name="their-names"
 # ## Their names in transformers and vLLM
@@ -1143,23 +1195,18 @@ chunk_by_hand = {
 exercises.cache.check_chunk.folded(chunk_by_hand)
 
 # %% [markdown]
-# ### One step
+# ### Write the decode step
 #
-# *Medium, 6 minutes.* Here is what happens between the projections, with two mistakes: it is right
-# only for a single token in an empty cache that grows. Repair it. The queries, keys and values of
-# the new tokens are `(b, h, n, d)`. The check cuts a text in several ways and tries both kinds of
-# cache.
+# *Medium, 6 minutes.* What happens between the projections, for n new tokens? Their
+# queries, keys and values are `(b, h, n, d)`, not yet rotated. `cache.length` says how many tokens are kept,
+# `cache.append(k, v)` keeps the new ones and returns all, and `rotary(x, positions)` turns x. Seven lines are enough,
+# scores and softmax included. The check cuts a text in several ways and tries both kinds of cache.
 
 
 # %% tags=["exercise"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
-    from annotated_attention import scaled_dot_product_attention
-
-    positions = torch.arange(q.size(-2))
-    q, k = rotary(q, positions), rotary(k, positions)
-    k, v = cache.append(k, v)
-    return scaled_dot_product_attention(q, k, v)[0]
+    return None  # your lines here
 
 
 # %%
@@ -1174,8 +1221,8 @@ exercises.cache.check_step(step)
 #
 # <details><summary>Hint 2</summary>
 #
-# The attention takes a mask as `blocked=`. There are as many keys as `append` returns, at positions
-# 0, 1, 2 …; compare them with those of the queries so that the mask has a row for each query.
+# There are as many keys as `append` returns, at positions 0, 1, 2 …; compare them with those of the queries
+# so that the mask has a row for each query. Where it is True, `masked_fill` writes −∞ into the scores.
 #
 # </details>
 
@@ -1183,13 +1230,13 @@ exercises.cache.check_step(step)
 # %% tags=["solution"]
 def step(q: Tensor, k: Tensor, v: Tensor, cache, rotary) -> Tensor:
     """Give the outputs of the heads for the new tokens."""
-    from annotated_attention import scaled_dot_product_attention
-
     positions = cache.length + torch.arange(q.size(-2))      # (n,)
     q, k = rotary(q, positions), rotary(k, positions)        # (b, h, n, d), (b, h, n, d)
     k, v = cache.append(k, v)                                # (b, h, m, d), (b, h, m, d)
     blocked = torch.arange(k.size(-2)) > positions[:, None]  # (n, m)
-    return scaled_dot_product_attention(q, k, v, blocked=blocked)[0]
+    scores = q @ k.mT / math.sqrt(q.size(-1))                # (b, h, n, m)
+    scores = scores.masked_fill(blocked, -math.inf)          # (b, h, n, m)
+    return scores.softmax(-1) @ v                            # (b, h, n, d)
 
 
 exercises.cache.check_step.folded(step)
@@ -1198,7 +1245,7 @@ exercises.cache.check_step.folded(step)
 # ## What you have now
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
-# > values: 2 · layers · KV heads · d · bytes · tokens · texts. A layer's step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
+# > values: 2 · layers · KV heads · d · bytes · tokens · sequences. A layer's step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
 # > m)$.
 # >
 # > New tokens `(b, h, n, d)`, keys and values of all tokens `(b, h, m, d)`, mask `(n, m)`.
@@ -1214,5 +1261,5 @@ exercises.cache.check_step.folded(step)
 # > empty places alike. A mistake with the cache does not show when a whole text goes in at once, so
 # > compare chunks with a single call.
 #
-# With many long texts at once, the cache becomes the largest thing to store. The [next
+# With many long sequences at once, the cache becomes the largest thing to store. The [next
 # chapter](22_fewer_keys.ipynb) makes it smaller, with heads that share their keys.

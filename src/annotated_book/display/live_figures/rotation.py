@@ -34,14 +34,14 @@ def rotation(
     turn = RotaryEmbedding(2)  # a single pair, which turns by 1 radian per position
     arrows = torch.stack([query, key]).double()
     reach = float(arrows.norm(dim=-1).max())
-    drawing, axes = panels(118 * len(shown), 160, len(shown))
+    drawing, axes = panels(165 * len(shown), 205, len(shown))
     said = []
     for ax, at in zip(axes, shown, strict=True):
         turned = turn(arrows, torch.tensor(at))
         number = float(turned[0] @ turned[1])
         _dial(ax, turned.tolist(), reach)
         where = f"{words[0]} at {at[0]}, {words[1]} at {at[1]}"
-        ax.set_title(f"{where}\nscore {number:.2f}".replace("-", "−"), fontsize=11)
+        ax.set_title(f"{where}\nscore {number:.2f}".replace("-", "−"), fontsize=13)
         said.append(f"{where}: score {number:.2f}")
     alt = f"Two arrows that turn by 1 radian per position. {'; '.join(said)}."
     pairs = [f"({', '.join(f'{x:g}' for x in pair)})" for pair in (query.tolist(), key.tolist())]
