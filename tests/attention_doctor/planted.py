@@ -130,6 +130,9 @@ STYLES = {
 # By style and code: what is written there, and what is written in its place.
 PLANTED = {
     "packed": {
+        "keys-reshaped": [("k.transpose(-2, -1)", "k.reshape(b, self.h, -1, n)")],
+        "softmax-twice": [("softmax(dim=-1)", "softmax(dim=-1).softmax(dim=-1)")],
+        "merge-without-transpose": [("heads.transpose(1, 2)", "heads.transpose(2, 3)")],
         "softmax-over-heads": [("softmax(dim=-1)", "softmax(dim=1)")],
         "no-scale": [("scores = scores / math.sqrt(q.size(-1))", "pass")],
         "chunks-in-the-wrong-order": [("q, k, v = qkv", "k, q, v = qkv")],
@@ -144,6 +147,10 @@ PLANTED = {
         ],
     },
     "parameters by head": {
+        "keys-reshaped": [
+            ('"bhnd,bhmd->bhnm", q, k)', '"bhnd,bhdm->bhnm", q, k.reshape(k.mT.shape))'),
+        ],
+        "softmax-twice": [("logits.softmax(dim=-1)", "logits.softmax(dim=-1).softmax(dim=-1)")],
         "input-changed-in-place": [
             ("q = torch", "query /= query.norm(dim=-1, keepdim=True)\n        q = torch"),
         ],

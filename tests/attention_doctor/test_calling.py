@@ -399,3 +399,15 @@ def test_sizes_at_which_alone_it_runs(name):
     assert [x.code for x, usual in found.items() if not usual] == wrong.split(), str(report)
     assert [x.code for x, usual in found.items() if usual] == others.split(), str(report)
     assert ("`future`" in str(report)) == (others == "length-fixed")
+
+
+@pytest.mark.parametrize("given", ["key", "query"])
+def test_values_of_the_queries_are_not_said_to_be_those_of_the_keys(given):
+    text = SIZED.replace("x, context=None", "query, key, value")
+    text = text.replace("context = x if context is None else context", "x, context = query, key")
+    text = text.replace("self.v(context).view(b, m", f"self.v({given}).view(b, {given}.size(1)")
+    exec(text, space := {"__name__": "theirs"})
+    torch.manual_seed(0)
+    report = examine_called(space["Attention"](12, 3), Sizes(12, 3, 12), "cross")
+    wrong = [x.code for x in report.findings if x.severity == "wrong"]
+    assert wrong == [{"key": "values-from-keys", "query": "lengths-mixed"}[given]], str(report)

@@ -193,7 +193,7 @@ def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
             reached.add(step)
             if step.name in REORDERS and step.frame:
                 roles["merge"] = step
-            if _is_straight(step, mix.step):
+            if _is_straight(step, mix.step) or _is_turned(step, mix.step):
                 roles["straight merge"] = step
     return roles
 
@@ -217,6 +217,18 @@ def _is_straight(rows: Step, heads: Step) -> bool:
         return False
     moved = y.reshape(len(x), h, n, d).transpose(1, 2).flatten(2)
     return x.equal(y.reshape(x.shape)) and not x.equal(moved)
+
+
+def _is_turned(rows: Step, heads: Step) -> bool:
+    """Tell whether rows of tokens, (b, n, e), are heads, (..., n, d), with the wrong axes moved."""
+    x, y = rows.value, heads.value
+    if x.dim() != 3 or y.dim() != 4 or x.numel() != y.numel() or x.size(1) != y.size(2):
+        return False
+    wrong = ((0, 1, 3, 2), (0, 3, 1, 2), (0, 3, 2, 1))  # axes of heads, the tokens not in front
+    right = [y.permute(0, 2, *rest).reshape(x.shape) for rest in ((1, 3), (3, 1))]
+    return any(x.equal(y.permute(axes).reshape(x.shape)) for axes in wrong) and not any(
+        map(x.equal, right)
+    )
 
 
 def _scale(first: Product, chain: list[Step]) -> tuple[float | None, Step | None]:

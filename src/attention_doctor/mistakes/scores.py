@@ -81,6 +81,36 @@ class ScaleByLength(MultiheadAttention):
         return scaled_scores(q, k, scale=1 / math.sqrt(k.size(-2)))
 
 
+@mistake(wrong="scores = q @ k.reshape(b, h, d, m)", right="scores = q @ k.mT")
+class KeysReshaped(MultiheadAttention):
+    """The keys are reshaped to (d, m) instead of being transposed, so each column mixes tokens.
+
+    A reshape keeps the order of the numbers in memory: a column then holds features of several
+    tokens. The shape is right, weights sum to 1 and the loss falls. A causal mask hides columns, and
+    these hold parts of later keys, so the future leaks in. With d = m not even a print shows it.
+    """
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        *batch, m, d = k.shape
+        return scaled_scores(q, k.reshape(*batch, d, m).mT)
+
+
+@mistake(
+    wrong="weights = F.softmax(scores.softmax(-1), dim=-1)",
+    right="weights = scores.softmax(-1)",
+)
+class SoftmaxTwice(StepByStep):
+    """A softmax is applied to the weights, which are a softmax already.
+
+    Weights lie between 0 and 1, and as scores these are nearly equal: no key can get more than e
+    times the weight of another, so the result is close to a plain mean. What a mask hides has a
+    weight of 0, and after the second softmax a weight again.
+    """
+
+    def weigh(self, scores: Tensor, blocked: Tensor | None) -> Tensor:
+        return super().weigh(scores, blocked).softmax(-1)
+
+
 @mistake(wrong="weights = scores.softmax(-2)", right="weights = scores.softmax(-1)")
 class SoftmaxOverQueries(StepByStep):
     """The softmax runs over the queries instead of the keys.

@@ -25,9 +25,14 @@ def by_order(e: Evidence) -> Sign | None:
 
 # What positions turn, as equal tokens show it.
 def turns(e: Evidence) -> dict[str, bool | None]:
-    """Tell what differs by a turn between equal tokens; None where it differs otherwise."""
-    equal = e.had(looks.equal)
-    return {} if equal is None else {x: _turns(rows) for x, rows in equal.found[0].rows.items()}
+    """Tell what differs by a turn between equal tokens; None where it differs otherwise.
+
+    Nothing does where a row is made from other tokens than its own: a reshape moves numbers, too.
+    """
+    equal, found = e.had(looks.equal), e.had(inner.inner)
+    if equal is None or (found is not None and not found.rows_are_tokens):
+        return {}
+    return {x: _turns(rows) for x, rows in equal.found[0].rows.items()}
 
 
 def values_turn(e: Evidence) -> Sign | None:

@@ -38,6 +38,15 @@ def swapped(e: Evidence) -> Named | None:
     return None
 
 
+def unused(e: Evidence) -> Sign | None:
+    """Tell whether values are made from the keys' tokens, as far as is seen: not the queries'."""
+    said, free = e.of(mixing.unused_values), e.had(looks.free)
+    ways = [] if free is None else [seen.value.step.roots for seen in free.found]
+    if not said or any("query" in roots and "key" not in roots for roots in ways):
+        return None
+    return Sign("the result does not depend on the values that are given", said)
+
+
 def in_another_order(e: Evidence) -> Named | None:
     """Tell how projections are ordered that agree with the right version in another order."""
     found = e.of(agreement)
@@ -81,9 +90,7 @@ RULES = (
         "values-from-keys",
         signs={
             "numbers": swapped,
-            "values": told(
-                mixing.unused_values, "the result does not depend on the values that are given"
-            ),
+            "values": unused,
             "packed gradients": told(
                 conduct.gradients, "the rows of the values get no gradient", "values"
             ),

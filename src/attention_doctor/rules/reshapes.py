@@ -22,7 +22,7 @@ def straight(*parts: str) -> Test:
         if tuple(x for x in ("split", "merge") if f"straight {x}" in seen.steps) != parts:
             return None
         symptom = f"the {' and the '.join(parts)} of heads: the axis of the tokens is not moved"
-        return Sign(symptom, "the numbers are those of a straight reshape")
+        return Sign(symptom, "an output row holds numbers of several tokens")
 
     return inside(test)
 
