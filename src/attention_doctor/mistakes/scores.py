@@ -86,8 +86,9 @@ class KeysReshaped(MultiheadAttention):
     """The keys are reshaped to (d, m) instead of being transposed, so each column mixes tokens.
 
     A reshape keeps the order of the numbers in memory: a column then holds features of several
-    tokens. The shape is right, weights sum to 1 and the loss falls. A causal mask hides columns, and
-    these hold parts of later keys, so the future leaks in. With d = m not even a print shows it.
+    tokens. The shape is right, weights sum to 1 and the loss falls. A causal mask hides columns,
+    and these hold parts of later keys, so the future leaks in. With d = m not even a print shows
+    it.
     """
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
