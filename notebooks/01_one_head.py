@@ -49,8 +49,8 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 # *Thirsty* is a quality that animals have, *sweet* one that foods have. *It* stands for something without saying
 # what: a bit of an animal, a bit of a food, and something that has a quality.
 #
-# PyTorch has attention built in as one call. All words go in, three times, because every word plays three roles; out
-# come the numbers that each has collected. Compare *animal* with *food*, with *thirsty* as the last word
+# PyTorch has attention built in as one call. All words go in three times: every word asks, is asked, and has something
+# to give. Out come the numbers that each has collected. Compare *animal* with *food*, with *thirsty* as the last word
 # (`EMBEDDINGS`) and with *sweet*.
 
 # %%
@@ -61,7 +61,8 @@ swapped = F.scaled_dot_product_attention(y, y, y)    # (8, 4)
 
 # %% tags=["hide-input"]
 rows = torch.stack([x[it], collected[it], swapped[it]])
-display.show(rows, ["it, before", "with thirsty", "with sweet"], FEATURES)
+names = ["it, before", "with thirsty", "with sweet"]
+display.show(rows, names, FEATURES, heat=["animal", "food"])
 
 # %% [markdown]
 # *It* goes in as equal parts animal and food. With *thirsty* it collects 1.32 of animal against 0.72 of food, and with
@@ -100,7 +101,7 @@ display.soft_look_up(
 # $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its own?
 #
 # In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of width d. The shapes
-# before an arrow go into a product.
+# before an arrow go into a product. `display.show` draws a table, and `[None]` makes a row of a list.
 
 # %%
 query = EMBEDDINGS[it]      # (d,)
@@ -109,8 +110,9 @@ scores = keys @ query       # (m, d) x (d,) -> (m,)
 display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
-# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. A score counts how well the directions
-# agree, and also how long the key is: where they agree at all, a title in larger letters is easier to find.
+# *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. *It* agrees with its own key in three
+# features, 1 in each; *cat* shares only one with *it*, but has 3 there. So a score counts how well the directions agree,
+# and also how long the key is: a title in larger letters is easier to find.
 #
 # ### Warm-up: two scores
 #
@@ -157,9 +159,9 @@ exercises.one_head.check_scores.folded(my_scores)
 # the sum of 3 and −3.
 #
 # An exponential is always positive. So take the exponential of each score first, and divide by the sum
-# of these: this is the **softmax**, and the shares are the **attention weights**. (Before that, each
-# score is divided by $\sqrt d$, here $\sqrt 4 = 2$; [a section
-# below](#cell-id=deeper-why-divide-by-the-root) shows why.) Four of the eight words share no feature
+# of these: this is the **softmax**, and the shares are the **attention weights**. Before that, each
+# score is divided by $\sqrt d$, here $\sqrt 4 = 2$, for [a reason that comes
+# below](#cell-id=deeper-why-divide-by-the-root). Four of the eight words share no feature
 # with *it* and score 0. What will they get?
 
 # %%
@@ -260,7 +262,7 @@ display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. Order
-# has to come from outside. [The Transformer](09_transformer.ipynb) adds it to the words,
+# has to come from outside. [The Transformer](09_transformer.ipynb) adds each word's place to its row,
 # [Positions](20_positions.ipynb) to queries, keys and scores.
 
 # %% tags=["proof"]
@@ -298,11 +300,8 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # the animal and all the food in sight, and cats and kittens outvote one *sweet*. The first two sentences went well
 # only because the cat and the milk were a draw.
 #
-# Better not to count who is there, but to ask: *is something said about an animal?* A word is then found by its
-# *animal*, and hands over something else, its *quality*: question, title and pages can no longer be the same four
-# numbers. Begin with the question. A matrix $W_Q$ between word and query has a row for each feature of a word, and a
-# column for each that it asks for. Let a word with *quality* ask for *animal* and nothing else. (A product takes each
-# row of the matrix times the word's number for it, and adds up the rows.)
+# Better not to count who is there, but to ask: *is something said about an animal?* Then the question is no longer the
+# word's own numbers. Put a matrix between them, $W_Q$. It is empty but for one number: *quality* asks for *animal*.
 
 # %% tags=["fold-input"]
 to_query = torch.zeros(4, 4)
@@ -313,7 +312,9 @@ of_milk, _ = attend(milk @ to_query, milk, milk)      # (8, 4), (8, 8)
 display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-query")
 
 # %% [markdown]
-# The query of *it* was `(1, 1, 0, 1)` and is now `(2, 0, 0, 0)`. Where does *it* look?
+# Each row of the matrix belongs to a feature of the word, each column to one that is asked for. The product takes every
+# row as many times as the word has of its feature, and adds up the rows. So the query of *it* was `(1, 1, 0, 1)` and is
+# now `(2, 0, 0, 0)`. Where does *it* look?
 
 # %% tags=["hide-input"]
 display.beside(
@@ -335,8 +336,8 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So each of the three roles gets a matrix of its own, the result gets a fourth, and training finds their entries. An
-# embedding is e wide; queries, keys and from here on values are d wide.
+# So question, title and pages part: each role gets a matrix, the result gets a fourth, and training finds their entries.
+# An embedding is e wide; queries, keys and from here on values, too, are d wide.
 #
 # | matrix | shape | decides |
 # |---|---|---|
@@ -345,12 +346,9 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # | $W_V$ | `(e, d)` | what a word hands over when it is found |
 # | $W_O$ | `(d, e)` | under which features the word that asked receives it |
 #
-# (With one matrix for both $W_Q$ and $W_K$, *it* would score *cat* exactly as *cat* scores *it*. No word could ask for one
-# thing and be found by another.)
-#
-# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* Words are found by their
-# *animal* and their *quality*, and hand over their *quality*. Follow three words through all four matrices. (Queries
-# and keys are two wide, so the root is now √2.)
+# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* Words hand over their
+# *quality*. They are found by their *animal*, and a little by their *quality*: why, you see below. Read from left to right:
+# each matrix stands over what it makes, and each score is divided by √2, the root of the new width, before the softmax.
 
 # %% tags=["fold-input"]
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
@@ -363,10 +361,9 @@ display.through_matrices(
 )
 
 # %% [markdown]
-# (One thing is handed over, so the second place of the values stays empty.) *Cat* and *thirsty* score 6 each and share
-# nearly all the weight. But the cat has no quality to hand over: *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is
-# 0.97. The question is about an animal, and yet the word that this head finds, and that decides, is not the cat. It is
-# *thirsty*, the word of *quality*.
+# *Cat* and *thirsty* score 6 each and share nearly all the weight. This head finds both; only *thirsty* brings anything,
+# for the cat has no quality to hand over: *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is 0.97. The question is
+# about an animal, and the answer comes from the word of *quality*.
 #
 # Is 0.97 a lot? *Because* comes without a question, and goes home with the average of what the eight words hand over,
 # 3/8. Call it a *yes* if it is more than this plain average, 0.38, and a *no* if it is less.
@@ -430,9 +427,12 @@ alt = (
 display.finish(drawing, name="answers", alt=alt)
 
 # %% [markdown]
-# All four. But where nobody is an animal, the head lies: 0.90. The weights add up to one, so it cannot abstain. *It*
-# finds itself and *sweet*, and both hand over their quality. (What *it* receives is not the new *it*: in a
-# Transformer, it is [added](08_transformer_layers.ipynb) to the word's own row.)
+# All four. But where nobody is an animal, no cat takes the weight, and the head lies: 0.90. The weights add up to one,
+# so they go to *it* itself and to *sweet*, and both hand over their quality.
+#
+# What *it* receives does not replace *it*. In a Transformer it is [added](08_transformer_layers.ipynb) to the word's own
+# row. There even the *no* of 0.19 adds a bit of animal, and nobody takes the average of 0.38 off again. So one number
+# is not enough: the next chapter gives the food a head of its own, and the two can be compared.
 #
 # ## How far along the arrow
 #
@@ -453,7 +453,8 @@ display.needle(
 # equal, and one such line goes through *cat* and *thirsty*.
 #
 # - Lay the arrow flat, at (2, 0), and with *thirsty* you are back at 0.40: *cat* stands farther along.
-# - Make it longer, and the winners take more. (*Temperature* divides the scores once more, beside the root.)
+# - Make it longer, and the winners take more. A *temperature* below 1, by which all scores are divided, does the
+#   same.
 
 # %% tags=["proof"]
 away = torch.tensor([-1.0, 1.0])
@@ -505,8 +506,8 @@ display.finish(drawing, name="walks", alt=alt, caption=caption)
 # variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
-# What does the size do to the weights? Each of 32 random queries of width 256 is a dot at the largest of its weights
-# with 16 random keys. Guess first what dividing by d, the obvious repair, does.
+# What does the size do to the weights? Take 32 random queries of width 256 and 16 random keys. One dot per query: the
+# largest of its 16 weights. Guess first what dividing by d, the obvious repair, does.
 
 
 # %% tags=["fold-input"]
@@ -723,19 +724,19 @@ display.show(sums, ["right", "wrong"], [*WORDS, "all"])
 #
 # ## Exercises
 #
-# ### With a pencil: what does “drank” look at?
+# ### With a pencil: what does “vanished” look at?
 #
-# *Easy, 5 minutes.* Compute the eight weights of the query *drank* on paper, from its scores to its
-# shares. Take the words' [own four numbers](#cell-id=a-sentence-in-numbers) as queries and keys,
-# without any matrix. You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two
+# *Easy, 5 minutes.* Milk and cream vanished because it was thirsty. Compute the eight weights of the query *vanished*
+# on paper, from its scores to its shares, without any matrix. *Vanished* has the numbers of *drank*, and *cream* those of
+# *milk*; *and* has only zeros. The others stand in [the first table](#cell-id=a-sentence-in-numbers). You need $\exp(0) = 1$, $\exp(1) \approx 2.7$ and $\exp(2) \approx 7.4$. Two
 # decimal places are enough.
 
 # %% tags=["exercise"]
 my_weights = [
-    None,  # the
-    None,  # cat
-    None,  # drank
     None,  # milk
+    None,  # and
+    None,  # cream
+    None,  # vanished
     None,  # because
     None,  # it
     None,  # was
@@ -748,7 +749,7 @@ exercises.one_head.check_weights(my_weights)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# *Drank* is `(0, 0, 2, 0)`. Only two words have any *action*: *drank* and *was*, with scores of 4
+# *Vanished* is `(0, 0, 2, 0)`. Only two words have any *action*: *vanished* and *was*, with scores of 4
 # and 2.
 #
 # </details>
@@ -763,8 +764,8 @@ exercises.one_head.check_weights(my_weights)
 # %% tags=["solution"]
 total = 7.4 + 2.7 + 6 * 1
 my_weights = [1 / total] * 8
-my_weights[WORDS.index("drank")] = 7.4 / total
-my_weights[WORDS.index("was")] = 2.7 / total
+my_weights[MILK.index("vanished")] = 7.4 / total
+my_weights[MILK.index("was")] = 2.7 / total
 
 exercises.one_head.check_weights.folded(my_weights)
 

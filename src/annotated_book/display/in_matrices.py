@@ -13,6 +13,7 @@ from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _WIDE, _HIGH = 24, 20  # of a cell
+_TOP, _ROWS = 36, 158  # of the first row of a matrix over a column, and of the first word
 _NARROW = 18  # a cell, where a phone is to show four in a row three times
 
 
@@ -52,6 +53,8 @@ def through_matrices(
 ) -> Output:
     """Draw a word's query, the keys and values of others, their scores and the output, by numbers.
 
+    A matrix stands over what it makes, in the rows of the words.
+
     Args:
         x: (n, e).
         matrices: W_Q, W_K and W_V, (e, 2), and W_O, (2, e), by their names and in this order.
@@ -67,41 +70,63 @@ def through_matrices(
     scores = k @ q[it]                             # (n,)
     weights = (scores / math.sqrt(2)).softmax(-1)  # (n,)
     collected = weights @ v
-    heights = (138 + _HIGH * len(places), 118)  # of a row of panels
-    drawing, axes = panels(692, sum(heights) + 20, columns=2, rows=2)
-    grid: Any = axes[0].get_subplotspec()
-    grid.get_gridspec().set_height_ratios(heights)
-    for ax, high in zip(axes, (heights[0],) * 2 + (heights[1],) * 2, strict=True):
-        ax.set(xlim=(0, 340), ylim=(high, 0))
+    rows = [_ROWS + 24 * i for i in range(len(places))]
+    drawing, axes = panels(692, rows[-1] + 96, columns=2)
+    for ax in axes:
+        ax.set(xlim=(0, 344), ylim=(rows[-1] + 96, 0))
         ax.axis("off")
-    says, said = (f"“{asks}” asks", "words are found", "words hand over"), []
-    rows_of = ([it], places, places)
-    for ax, by, w, what, letter, which in zip(
-        axes, matrices, into, says, "nmm", rows_of, strict=False
-    ):
-        _text(ax, 0, 10, f"{by}: {what}", ha="left", fontweight="bold")
-        _through(ax, [words[row] for row in which], x[which], w, features, letter)
-        said += [f"{words[row]} times {by}: {_joined(x[row] @ w)}" for row in which]
-    _text(axes[1], 0, 130, f"“{asks}” asks with", ha="left")
-    _cells(axes[1], 84, 130, q[it].tolist(), "n")
-    for i, row in enumerate(places, 1):
-        pairs = zip(q[it].tolist(), k[row].tolist(), strict=True)
-        terms = " + ".join(f"{a:g} · {b:g}" for a, b in pairs)
-        weight = f"weight {weights[row]:.2f}"
-        said.append(f"{words[row]} scores {terms} = {scores[row]:g}, {weight}")
-        _text(axes[1], 0, 132 + _HIGH * i, said[-1], ha="left", color=COLOURS["h"])
-    last, gets = axes[3], (collected @ w_o).tolist()
-    _text(last, 0, 10, f"W_O: what “{asks}” collects, and receives", ha="left", fontweight="bold")
-    for left, numbers in ((0, collected.tolist()), (202, gets)):
-        _cells(last, left, 68, numbers, "h", 34, 2)
-    for left, sign in ((78, "×"), (192, "=")):
-        _text(last, left, 68, sign)
-    for j, row in enumerate(w_o.tolist()):
-        _cells(last, 87, 68 + _HIGH * (j - 0.5), row, "h")
-    _text(last, 219, 46, features[0])
+    (first, then), (w_q, w_k, w_v), said = axes, into, []
+    _over(first, 164, w_q, "W_Q", "asks", "n")
+    _over(first, 240, w_k, "W_K", "found by", "m")
+    _over(then, 222, w_v, "W_V", "hands over", "m", 34)
+    for j, feature in enumerate(features):
+        _text(first, 158, _TOP + _HIGH * j, feature, ha="right")
+        _text(then, 216, _TOP + _HIGH * j, feature, ha="right")
+    _text(then, 108, rows[0] - 26, "score")
+    _text(then, 188, rows[0] - 26, "weight")
+    said += [f"{asks} times W_Q: {_joined(q[it])}"]
+    for by, made in (("W_K", k), ("W_V", v)):
+        said += [f"{words[row]} times {by}: {_joined(made[row])}" for row in places]
+    for y, row in zip(rows, places, strict=True):
+        bold: dict[str, Any] = {"fontweight": "bold"} if row == it else {}
+        for ax in (first, then):
+            _text(ax, 54, y, words[row], ha="right", size=14, **bold)
+        _cells(first, 60, y, x[row].tolist(), "b", _NARROW, size=14)
+        if row == it:
+            _cells(first, 164, y, q[row].tolist(), "n", size=14)
+        _cells(first, 240, y, k[row].tolist(), "m", size=14)
+        pairs = list(zip(q[it].tolist(), k[row].tolist(), strict=True))
+        terms, score = " + ".join(f"{a:g}·{b:g}" for a, b in pairs), f"{scores[row]:g}"
+        weight = f"{weights[row]:.2f}"
+        _text(then, 64, y, f"{terms} = {score}", ha="left", size=13)
+        _text(then, 188, y, weight, size=15, color=COLOURS["h"], fontweight="bold")
+        _cells(then, 222, y, v[row].tolist(), "m", 34, size=14)
+        said.append(f"{words[row]} scores {terms} = {score}, weight {weight}")
+    low, gets = rows[-1] + 64, (collected @ w_o).tolist()
+    _text(then, 2, low - 28, f"“{asks}” collects", ha="left")
+    _cells(then, 4, low, collected.tolist(), "h", 36, 2, 14)
+    _text(then, 86, low, "×", size=14)
+    for j, row_of_w in enumerate(w_o.tolist()):
+        _cells(then, 98, low + _HIGH * (j - 0.5), row_of_w, "h", size=14)
+    right = 98 + _WIDE * w_o.size(1)
+    _text(then, right / 2 + 49, low - 28, "W_O", fontweight="bold")
+    _text(then, right + 12, low, "=", size=14)
+    _text(then, right + 24, low - 28, f"receives: {features[0]}", ha="left")
+    _cells(then, right + 24, low, gets, "h", 30, 2, 13)
     mixed = f"“{asks}” collects {_joined(collected, 2)}"
     alt = f"{'; '.join(said)}. {mixed}, and W_O makes of it {_joined(collected @ w_o, 2)}."
     return finish(drawing, name=name, alt=alt)
+
+
+def _over(
+    ax: Axes, left: float, w: Tensor, by: str, what: str, letter: str, wide: float = _WIDE
+) -> None:
+    """Write a matrix over the column of what it makes, with its name and its role."""
+    middle = left + wide * w.size(1) / 2
+    _text(ax, middle, _TOP - 24, by, fontweight="bold")
+    for j, row in enumerate(w.tolist()):
+        _cells(ax, left, _TOP + _HIGH * j, row, letter, wide, size=14)
+    _text(ax, middle, _ROWS - 26, what)
 
 
 def _through(
@@ -131,8 +156,10 @@ def _through(
     return matrix, out
 
 
-def _text(ax: Axes, left: float, y: float, text: str, ha: str = "center", **look: Any) -> None:
-    ax.text(left, y, text, ha=ha, va="center", fontsize=12, **look)
+def _text(
+    ax: Axes, left: float, y: float, text: str, ha: str = "center", size: float = 12, **look: Any
+) -> None:
+    ax.text(left, y, text, ha=ha, va="center", fontsize=size, **look)
 
 
 def _joined(row: Tensor, decimals: int = 0) -> str:
@@ -147,6 +174,7 @@ def _cells(
     letter: str,
     wide: float = _WIDE,
     decimals: int = 0,
+    size: float = 12,
 ) -> None:
     """Write a row of numbers into cells, those that are not 0 in a colour."""
     frame: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 0.6}
@@ -157,4 +185,4 @@ def _cells(
             corner = left + wide * j, y - _HIGH / 2
             ax.add_patch(Rectangle(corner, wide, _HIGH, facecolor=colour, **frame))
         text, ink = f"{number:.{decimals}f}" if number else "0", "black" if number else FAINT
-        _text(ax, left + wide * (j + 0.5), y, text, color=ink)
+        _text(ax, left + wide * (j + 0.5), y, text, size=size, color=ink)

@@ -41,13 +41,13 @@ check_scores = Exercise(
     why=_which_score,
 )
 
-_WORDS = ("the", "cat", "drank", "milk", "because", "it", "was", "thirsty")
-_SCORES = (0, 0, 4, 0, 0, 0, 2, 0)
+_WORDS = ("milk", "and", "cream", "vanished", "because", "it", "was", "thirsty")
+_SCORES = (0, 0, 0, 4, 0, 0, 2, 0)
 
 
-def _of_drank(drank: float, was: float, other: float) -> list[float]:
+def _of_vanished(vanished: float, was: float, other: float) -> list[float]:
     """List eight numbers in the order of the sentence, those of six words the same."""
-    return [other, other, drank, other, other, other, was, other]
+    return [other, other, other, vanished, other, other, was, other]
 
 
 def _which_weight(answer: object, found: Tensor, right: Tensor) -> str:
@@ -67,30 +67,45 @@ def _which_weight(answer: object, found: Tensor, right: Tensor) -> str:
 
 check_weights = Exercise(
     name="my_weights",
-    right=_of_drank(0.4587, 0.1688, 0.0621),
+    right=_of_vanished(0.4587, 0.1688, 0.0621),
     praise=(
         "right. Before rounding, the eight weights add up to 1, and the six words that do not fit "
         "share 0.37 of it."
     ),
     wrong={
-        "these are the scores. They still have to become shares.": _of_drank(4, 2, 0),
-        "these are the scores divided by 2. The exponential comes next.": _of_drank(2, 1, 0),
+        "these are the scores. They still have to become shares.": _of_vanished(4, 2, 0),
+        "these are the scores divided by 2. The exponential comes next.": _of_vanished(2, 1, 0),
         "these are the exponentials. Divide each by the sum of all eight.": (
-            Either([_of_drank(7.389, 2.718, 1), _of_drank(7.4, 2.7, 1)])
+            Either([_of_vanished(7.389, 2.718, 1), _of_vanished(7.4, 2.7, 1)])
         ),
-        "there is no exponential: you divided the scores by their sum.": _of_drank(2 / 3, 1 / 3, 0),
+        "there is no exponential: you divided the scores by their sum.": _of_vanished(
+            2 / 3, 1 / 3, 0
+        ),
         "you left the division out: halve each score before you take its exponential.": (
-            _of_drank(0.805, 0.109, 0.0147)
+            _of_vanished(0.805, 0.109, 0.0147)
         ),
         "perhaps you divided the scores by 4: divide them by √4 = 2. Or your query is "
-        '"was"; here "drank" asks.': _of_drank(0.2622, 0.159, 0.0965),
+        '"was"; here "vanished" asks.': _of_vanished(0.2622, 0.159, 0.0965),
         "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
         "count in the sum.": Either(
-            [_of_drank(0.731, 0.269, 0), _of_drank(0.4587, 0.1688, 0), _of_drank(0.731, 0.269, 0.1)]
+            [
+                _of_vanished(0.731, 0.269, 0),
+                _of_vanished(0.4587, 0.1688, 0),
+                _of_vanished(0.731, 0.269, 0.1),
+            ]
         ),
-        'your query is "it"; here "drank" asks.': [0.04, 0.18, 0.04, 0.18, 0.04, 0.18, 0.04, 0.30],
-        'your query is "thirsty"; here "drank" asks.': (
-            [0.01, 0.23, 0.01, 0.01, 0.01, 0.085, 0.01, 0.63]
+        'your query is "it"; here "vanished" asks.': [
+            0.18,
+            0.04,
+            0.18,
+            0.04,
+            0.04,
+            0.18,
+            0.04,
+            0.30,
+        ],
+        'your query is "thirsty"; here "vanished" asks.': (
+            [0.015, 0.015, 0.015, 0.015, 0.015, 0.11, 0.015, 0.8]
         ),
     },
     run=numbers(8),

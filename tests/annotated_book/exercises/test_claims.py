@@ -25,9 +25,10 @@ from annotated_book.exercises import (
 
 def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
     chapter = chapters.load("01_one_head")
-    weights = (chapter.EMBEDDINGS @ chapter.EMBEDDINGS.mT / 2).softmax(-1)
-    for word, expected in {"drank": "✓ ", "it": '"it"', "thirsty": '"thirsty"'}.items():
-        row = weights[chapter.WORDS.index(word)]
+    x = chapter.embed(chapter.MILK)  # (n, e)
+    weights = (x @ x.mT / 2).softmax(-1)
+    for word, expected in {"vanished": "✓ ", "it": '"it"', "thirsty": '"thirsty"'}.items():
+        row = weights[chapter.MILK.index(word)]
         assert expected in verdict(one_head.check_weights, row)
 
 

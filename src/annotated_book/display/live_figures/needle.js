@@ -36,7 +36,7 @@ export default {
     const choose = (at) => {
       now.sentence = at;
       plane = drawPlane(sentences[at][1], axes, reach, (place) => ask(place));
-      bars = drawBars(sentences[at][1], `${who} collects`);
+      bars = drawBars(sentences[at][1], `${who} collects`, axes[1]);
       panels.replaceChildren(plane.root, bars.root);
       choices.forEach((choice, i) => choice.setAttribute("aria-pressed", String(i === at)));
       show();
@@ -128,7 +128,7 @@ function drawPlane(keys, axes, reach, ask) {
   return { root, show };
 }
 
-function drawBars(keys, collects) {
+function drawBars(keys, collects, what) {
   const height = BAR * (keys.length + 1) + 40;
   const root = svg("svg", { viewBox: `0 0 320 ${height}`, role: "img", fill: "currentColor" });
   const text = (x, i, more) => label("", x, 24 + BAR * (i + 0.5) + 4, { "font-size": 13, ...more });
@@ -139,15 +139,13 @@ function drawBars(keys, collects) {
     weight: text(0, i, { "text-anchor": "start" }),
   }));
   const low = 34 + BAR * (keys.length + 0.5);
-  const whole = svg("rect", { x: 120, y: low - 11, height: BAR - 12, fill: "var(--aa-d)" });
-  const total = label("", 0, low + 4, { "text-anchor": "start", "font-size": 13 });
-  root.append(label("score", 98, 14), label("weight", 142, 14), whole, total);
+  const strong = { "font-size": 13, "font-weight": "bold", fill: "var(--aa-d)" };
+  const total = label("", 120, low + 4, { "text-anchor": "start", ...strong });
+  root.append(label("score", 98, 14), label("weight", 142, 14), total);
   root.append(label(collects, 110, low + 4, { "text-anchor": "end", "font-size": 13 }));
   root.append(...rows.flatMap((row) => Object.values(row)));
   const show = (scores, weights, sum) => {
-    whole.setAttribute("width", 75 * sum);
-    total.setAttribute("x", 126 + 75 * sum);
-    total.textContent = sum.toFixed(2);
+    total.textContent = `${sum.toFixed(2)} of ${what}`;
     rows.forEach(({ bar, score, weight }, i) => {
       bar.setAttribute("width", 150 * weights[i]);
       score.textContent = said(scores[i]);

@@ -60,8 +60,8 @@ def needle(
         bars.text(of[word] + 0.02, i, f"{of[word]:.2f}", va="center")
         said.append(f"{word} at ({x:g}, {y:g}) scores {score:g} and gets {of[word]:.2f}")
     heights = [f"{word}, {a * x + b * y:g}" for word, (x, y), *_ in shown]
-    bars.barh(len(shown), collected / 2, height=0.6, color=COLOURS["d"], alpha=0.8)
-    bars.text(collected / 2 + 0.02, len(shown), f"{collected:.2f}", va="center")
+    sum_ = f"{collected:.2f} of {axes[1]}"
+    bars.text(0.02, len(shown), sum_, va="center", color=COLOURS["d"], fontweight="bold")
     bars.set_yticks(range(len(shown) + 1), [*heights, f"{who} collects"])
     bars.set(xlim=(0, 0.6), xticks=[], title="key and score, weight")
     bars.title.set_fontsize(12)
