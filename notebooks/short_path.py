@@ -3,7 +3,7 @@
 #
 # *How do you get from a pencil to a class that you can trust?*
 #
-# *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *24 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -152,15 +152,16 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 #
 # ## 3. Three matrices
 #
-# So far a word finds the words that share its features, and adds up every animal and food in sight: [two cats outvote
-# one *sweet*](01_one_head.ipynb#cell-id=ask-for-something-else). It should ask for one thing and collect another. So
+# So far a word finds the words that share its features, and adds up every animal and food in sight. In a sentence with
+# [two animals](01_one_head.ipynb#cell-id=ask-for-something-else) the animals win, whatever the last word says. *It*
+# should ask for one thing and collect another. So
 # a head has a [matrix for each role](01_one_head.ipynb#cell-id=four-learned-matrices), and training sets it: $W_Q$
 # turns a word into what it asks for, $W_K$ into what it is found by, and $W_V$ into what it hands over.
 #
 # Our head is two numbers wide, set by hand, and asks: *is something said about an animal?* Only words
 # with a quality ask; the others have the query (0, 0) and look at all words evenly. The query of *it* is (2, 1):
-# an animal counts twice as much as a quality. What a word hands over is its quality. (This is one thing, so the second
-# column of $W_V$ stays empty.)
+# an animal counts twice as much as a quality. What a word hands over is its quality, one number, so the second
+# column of $W_V$ stays empty.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), a quality asks: 2, 1
@@ -284,25 +285,34 @@ display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” g
 
 # %% [markdown]
 # These are the bars at the top. Read the left column alone: 0.19 with *sweet*, 0.10 with nothing. Both are a *no*, and
-# one head leaves open whether it is about a food or about nothing at all. The second head knows: 0.97 and 0.10.
+# one head leaves open whether it is about a food or about nothing at all. (Draw a line between the two, and it holds for
+# this sentence only: without the cat the first is 0.95.) The second head knows: 0.97 and 0.10.
 #
-# Why not one head that asks both questions? **One head has one set of shares for all that it hands over.** Two answers
-# about one feature, from two words, would come back added up, as [a mixture](02_two_heads.ipynb). Two heads keep two
-# sums apart.
+# Why not one head that asks both questions? Let it find animals and foods alike. Then *thirsty* scores $2 \cdot 2 + 1 \cdot
+# 2 = 6$ for its animal and its quality, *sweet* scores $2 \cdot 2 + 1 \cdot 2 = 6$ for its food and its quality, and both
+# hand over 2: the same answer in both sentences. **One head has one set of shares for all that it hands over**, and what
+# comes back is one [mixture](02_two_heads.ipynb). Two heads keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
     alone = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d)
     torch.testing.assert_close(two_heads(x)[:, 0], alone[:, 0])
 assert not two_heads(first)[:, 2:].any()
-print("✓ In the first place stands what the one head gave, for every word.")
+W_K_OF_BOTH = torch.tensor(
+    [[1.0, 0], [1, 0], [0, 0], [0, 1]]
+)  # (e, d), animal and food alike
+mixtures = [attend(x @ W_Q, x @ W_K_OF_BOTH, x @ W_V)[it] for x in (first, second)]
+torch.testing.assert_close(*mixtures)
+assert [(x[-1] @ W_K_OF_BOTH @ (x[it] @ W_Q)).item() for x in (first, second)] == [6, 6]
+print("✓ In the first place: what one head gave. One head for both tells nothing apart.")
 
 # %% [markdown]
 # ## 6. One matrix for all heads
 #
-# With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, multiply
-# once, and cut the result into h pieces. A stack of heads goes through the same `attend`, since PyTorch's products run
-# over any axes in front, each head for itself.
+# With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, as `W_QS`,
+# `W_KS` and `W_VS`, multiply once, and cut the result into h pieces. `chunk` cuts along the last axis, and `stack` lays
+# the pieces on each other, in a new axis in front. A stack of heads goes through the same `attend`, since PyTorch's
+# products run over any axes in front, each head for itself.
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(parts, 1) for parts in zip(*HEADS))  # (e, h * d)
@@ -366,7 +376,7 @@ display.wrong_merge(name="short-path-wrong-merge")
 # %% [markdown]
 # In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
 # *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The answer is not lost.
-# Before $W_O$ it stands at *drank* and *was*. [The reshape trick](04_reshape_trick.ipynb) follows it, and a model with
+# Look for the two strong cells: before $W_O$ it stands at *drank* and *was*. [The reshape trick](04_reshape_trick.ipynb) follows it, and a model with
 # this mistake can even seem to learn, as [Training](12_training.ipynb) shows.
 
 # %% tags=["proof"]
@@ -434,8 +444,9 @@ display.show(counts, columns=["parameters"])
 #
 # ### 8. A mask goes before the softmax
 #
-# A model that learns to write predicts the next word, at every place of a text at once: after *the* it is to say
-# *cat*, and after *the cat* it is to say *drank*. *The* must not see *cat*, or the answer could be copied. So the
+# A model that learns to write predicts the next word, at every place of a text at once: after *the* the
+# model has to say *cat*, and after *the cat* it has to say *drank*. *The* must not see *cat*, or the answer could be
+# copied. So the
 # **causal mask** is True where the key comes later than the query, and what is True must get no share. You can set the
 # share to 0 after the softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Is there a difference? Add up
 # the shares that *it* gives in the first sentence.
@@ -451,8 +462,16 @@ display.show(sums, ["zeroed after", "−∞ before"], ["head 1", "head 2"])
 
 # %% [markdown]
 # Zeroed afterwards, head 1 has 0.54 left to give: the rest went to *was* and *thirsty*, and is lost. With $-\infty$
-# the visible words share the whole. (Either way *it* sees no *thirsty* any more: only a later word can tell who was
-# meant, as [Masks](06_masks.ipynb) says.)
+# the visible words share the whole. And the cat? Guess before you press *thirsty* or *sweet* in the sentence itself: who
+# can still tell what was meant?
+
+# %% tags=["hide-input"]
+first_look(name="short-path-causal", merge=False, causal=True)
+
+# %% [markdown]
+# *It* keeps the cat, which gives nothing, and has lost the word that brought the answer: 0.10 and 0.10, whatever comes.
+# The answer has moved to the last word, which sees all the others. In a model that writes, what *it* meant is
+# known only [later](06_masks.ipynb).
 #
 # Now ask *drank* once more, in the two sentences that attention could not tell apart.
 
@@ -543,7 +562,8 @@ display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", deci
 
 # %% [markdown]
 # Filled once, all of `W_VS`, although the loss never read those rows. Their gradient is 0, but on the way back to the
-# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
+# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`. The
+# other two get none, because `masked_fill` passes no gradient to a score that it has replaced.
 #
 # So fill twice, the scores before the softmax and the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
 # follows the NaN on its way, shows which other cures fail, and finds it in PyTorch's own class.
@@ -552,7 +572,7 @@ display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", deci
 # ## The class
 #
 # With masks, and with queries that may come from another text, the class has 18 lines. In the margin stand the
-# steps that made them; the fold has it in one piece, to copy.
+# steps that made them; the fold has it to copy.
 
 
 # %% tags=["fold-input"]
@@ -582,35 +602,52 @@ class PlainAttention(nn.Module):
 
 
 # %% tags=["hide-input"]
-display.built(
+display.margin(
     PlainAttention,
     {
-        "class": ("", "A module, as before: an optimiser finds the matrices in it."),
-        "if embed_dim": ("6", "The matrices are cut into h pieces, each e / h wide."),
-        "self.num_heads": ("6", "How many heads: a setting, in no matrix."),
-        "layers": (
-            "3 5",
-            "Four matrices; the seven lines had three of them in one.",
-        ),
-        "def split": ("7", "Cut the last axis, move the heads to the front."),
-        "def merge": ("7", "Transpose back first, or the answers stand at other words."),
-        "def forward": (
-            "2",
-            "New: queries may come from another text than keys and values.",
-        ),
-        "q, k, v": ("3 6", "One product for all heads, then the cut."),
-        "scores": ("1 4", "Products added up; the root of one head's width."),
-        "blocked": ("8", "(b, n, m) gets the axis of heads. New: no mask blocks nothing."),
-        "weights": ("1 8 9", "−∞ before the softmax, 0 after."),
-        "return self.w_o": ("1 5", "Collect; side by side; the fourth matrix."),
+        "if embed_dim": "6",
+        "raise ValueError": "6",
+        "self.num_heads": "6",
+        "layers": "3 5",
+        "self.w_q": "3 5",
+        "def split": "7",
+        "return x.unflatten": "7",
+        "def merge": "7",
+        "return x.transpose": "7",
+        "q, k, v": "3 6",
+        "scores": "1 4",
+        "blocked": "8",
+        "weights": "1 8 9",
+        "return self.w_o": "1 5",
     },
 )
 
-# %% tags=["proof"]
+# %% [markdown]
+# Three things are new:
+#
+# - `w_q`, `w_k` and `w_v` are apart, because queries may come from another text than keys and values.
+# - `blocked[:, None]` gives the mask (b, n, m) the axis of the heads. Without a mask nothing is blocked.
+# - The weights come back, too, each head's for itself.
+#
+# Give it our four matrices and the causal mask, and ask *it* and the last word, in both sentences.
+
+# %% tags=["fold-input"]
 by_class = PlainAttention(4, 2)
 layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
 for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
     layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
+said, _ = by_class(pair, pair, pair, future[None])
+rows = {
+    f"{word} in the sentence with {last}": said[i, place, :2]
+    for i, last in enumerate(("thirsty", "sweet"))
+    for word, place in (("it", it), (last, -1))
+}
+display.show(rows, columns=SAID)
+
+# %% [markdown]
+# The class agrees with the picture: *thirsty* is said of an animal, *sweet* of a food, and *it* cannot know.
+
+# %% tags=["proof"]
 torch.testing.assert_close(by_class(pair, pair, pair)[0], right)
 torch.testing.assert_close(
     by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
@@ -621,7 +658,7 @@ print(
 
 # %% [markdown]
 # A mask has three axes, (b, n, m). One that holds for all sentences, or for all queries, gets an axis of size 1 for
-# them:
+# them. Here padding stands behind, as in a model that only reads; the class takes either.
 
 # %%
 mha = PlainAttention(24, 3)
@@ -675,10 +712,14 @@ torch.testing.assert_close(mha(x, x, x, padding[:, None] | future)[0], right)
 print("✓ The same outputs.")
 
 # %% [markdown]
-# Is that enough? `compare` does this without a mask and with both, for queries from another text, and holds the weights
-# and all gradients side by side, too. One of its three sentences has no word at all. (For that one PyTorch's class gives
-# NaN when it returns weights, its default. So outputs are compared without them, and its NaN weights count as 0.) Copy
-# `compare` out of the fold, with the class: it needs `math`, `torch` and `nn`.
+# Is that enough? `compare` asks for more:
+#
+# - It runs without a mask and with both, with queries from another text.
+# - It holds weights and all gradients side by side, too.
+# - One of its three sentences has no word at all. There PyTorch's class gives NaN as soon as it returns weights, so
+#   outputs are compared without them, and a NaN weight counts as 0.
+#
+# Copy it out of the fold, with the class: it needs `math`, `torch` and `nn`.
 
 
 # %% tags=["fold-input"]
@@ -727,7 +768,7 @@ print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 # |---|---|---|
 # | heads merged by `reshape` alone | one query | several |
 # | `w_v(key)` | keys that are the values, too | other values |
-# | the first sentence's mask for all | padding that the causal mask hides anyway | padding in its sight |
+# | the first sentence's mask for all | lengths 5 and 4: four queries never see the fifth word anyway | lengths 5, 1, 0 |
 # | `blocked` for `blocked[:, None]` | one sentence | several, and not as many as heads |
 # | no second fill | a word in each sentence | an empty one |
 
@@ -760,6 +801,15 @@ for old, slip, easier in slips:
 assert verdict("zeros_like", "ones_like") == "caught"
 assert verdict(", weights  #", ", weights.mean(1)  #") == "caught"
 print("✓ Each of five slips passes an easier test, and none passes this one.")
+
+# %% [markdown]
+# `compare` says *no*, and not why. The check of the exercise below says more. Here is what it answers where the root is
+# taken of the whole width e:
+
+# %% tags=["hide-input"]
+slipped = SOURCE.replace("math.sqrt(q.size(-1))", "math.sqrt(query.size(-1))")
+exec(slipped, by_root := {"math": math, "torch": torch, "nn": nn})
+exercises.short_path.check_attention(by_root["PlainAttention"])
 
 # %% [markdown]
 # Where there is nothing to compare with, [Testing attention](17_testing_attention.ipynb) helps.

@@ -310,14 +310,14 @@ def first_look(data):
         if words[query] == "it":
             found = {
                 "thirsty": [
-                    "1 finds “thirsty”: 0.97",
-                    "2 finds little",
+                    "1 gets most from “thirsty”: 0.97",
+                    "2 gets little",
                     "the cat",
                 ]
             }
             found["sweet"] = [
-                "1 finds little",
-                "2 finds “sweet”",
+                "1 gets little",
+                "2 gets most from “sweet”",
                 "the milk",
             ]
             said += found[ending]

@@ -389,6 +389,9 @@ def wrong_merge(*, name: str) -> Output:
             look = _MIDDLE | {"color": COLOURS[letter], "fontsize": 14}
             ax.text(left + 48, 44, f"head {head + 1}", **look)
             for i, word in enumerate(words):
+                if word == "it":
+                    strong = to_rgba(COLOURS[letter], 0.5)
+                    ax.add_patch(Rectangle((left, 60 + 25 * i), 97, 25, facecolor=strong, lw=0))
                 ax.text(left + 48, 73 + 25 * i, word, **_written_for(word), **_MIDDLE)
         for word, row in zip(words, rows, strict=True):
             _draw_row(ax, word, row)

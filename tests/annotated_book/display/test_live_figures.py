@@ -138,6 +138,18 @@ def test_the_first_look_draws_what_it_is_given():
     assert not given(alone)["merge"]
 
 
+def test_under_a_causal_mask_only_the_last_word_can_tell():
+    figure = display.first_look(name="look", merge=False, causal=True)
+    data = given(figure)
+    it = data["words"].index("it")
+    for rows in data["weights"][0]:
+        assert not any(rows[it][it + 1 :])
+    thirsty, sweet = data["right"][:2]
+    assert thirsty[it] == sweet[it]
+    assert thirsty[-1] == sweet[-1][::-1] == [100, 2]
+    assert "it → ?" in figure.html
+
+
 def test_the_storyteller_is_drawn_with_what_it_would_say_next():
     ten = chapters.load("10_a_little_world")
     model, text = ten.shipped(0), "tom had a"

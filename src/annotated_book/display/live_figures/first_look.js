@@ -7,7 +7,7 @@
 // right, wrong: for each ending and word, what it gets of animal and food, merged with and without the transpose
 // gives: for each ending, the number that each word hands over, to either head
 // names: what the heads ask about; kinds: the word that is one, for each
-// merge: whether the line that merges the heads is there
+// merge: whether the line that merges the heads is there; causal: whether no word sees a later one
 import { button, element, readout, svg } from "./host/figure.js";
 
 const [WIDTH, HEIGHT, LEAST] = [356, 182, 5]; // of the curves; a smaller share is not written
@@ -36,10 +36,11 @@ export default {
       names,
       kinds,
       merge,
+      causal,
     } = model.get("data");
     const now = { ending: 0, query, transposed: true };
     const same = (rows) => String(rows[0][now.query]) === String(rows[1][now.query]);
-    const look = curves(words, places, asks, (index) => ((now.query = index), show()));
+    const look = curves(words, places, asks, causal, (index) => ((now.query = index), show()));
     const gets = bars(places, names);
     const choices = endings.map((word, index) =>
       button(word === "…" ? "nothing yet" : word, () => ((now.ending = index), show())),
@@ -83,7 +84,7 @@ export default {
       // A word without a quality has the query (0, 0).
       if (rows.every(even))
         return [
-          `${word} asks nothing, so it looks everywhere alike: `,
+          `${word} asks nothing, so it looks ${rows[0].includes(0) ? "alike at all that it sees" : "everywhere alike"}: `,
           numbers[0],
           ", ",
           numbers[1],
@@ -92,7 +93,7 @@ export default {
       const lines = rows.map((row, head) => {
         const arrives = row.map((share, j) => share * gives[now.ending][j]);
         const most = all[arrives.indexOf(Math.max(...arrives))];
-        const finds = found[now.query][head] < FOUND ? "finds little" : `finds “${most}”`;
+        const finds = found[now.query][head] < FOUND ? "gets little" : `gets most from “${most}”`;
         return [`Head ${head + 1} ${finds}: `, numbers[head], ". "];
       });
       if (now.query !== query) return lines.flat();
@@ -142,13 +143,13 @@ export default {
 
 const ink = (head, text) => element("b", { style: `color: ${HEADS[head].ink}` }, text);
 const hundredth = (number) => (number / 100).toFixed(2);
-const even = (row) => row.every((share) => share === row[0]);
+const even = (row) => row.every((share) => !share || share === row[0]); // 0: a later word, under a causal mask
 // Which head found it; none, where that head found too little.
 const meant = (pair) => pair.findIndex((part) => part >= FOUND && part === Math.max(...pair));
-const written = (row, at) => (even(row) ? `1/${row.length}` : hundredth(row[at]));
+const written = (row, at) => (even(row) ? `1/${row.filter(Boolean).length}` : hundredth(row[at]));
 
 // The sentence once, the curves of the first head above it, those of the second below; the wider, the more arrives.
-function curves(words, places, asks, ask) {
+function curves(words, places, asks, causal, ask) {
   const paths = HEADS.map(({ ink }) => words.map(() => svg("path", { stroke: ink })));
   const names = places.map((x) => svg("text", { x, y: 94 }));
   const shares = HEADS.map(({ share }) =>
@@ -195,7 +196,7 @@ function curves(words, places, asks, ask) {
       paths[head].forEach((path, j) => {
         path.setAttribute("d", curve(places[query], places[j], end, way));
         path.style.strokeWidth = 0.4 + 0.08 * row[j] * gives[j];
-        path.style.strokeOpacity = gives[j] ? 0.9 : 0.2;
+        path.style.strokeOpacity = causal && j > query ? 0 : gives[j] ? 0.9 : 0.2;
         shares[head][j].textContent = row[j] < LEAST ? "" : written(row, j);
         shares[head][j].setAttribute("fill", gives[j] ? HEADS[head].ink : "var(--aa-quiet)");
         nothing[head][j].textContent = row[j] >= MUCH && !gives[j] ? "gives 0" : "";

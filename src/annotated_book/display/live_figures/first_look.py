@@ -36,15 +36,16 @@ LEAST = 5  # hundredths: a smaller share is drawn, and not written
 MUCH = 30  # hundredths: of such a share is said that nothing comes of it
 
 
-def first_look(*, name: str, merge: bool = True) -> Output:
+def first_look(*, name: str, merge: bool = True, causal: bool = False) -> Output:
     """Show what two heads find in the sentence; let the reader exchange its end and its merge.
 
     Args:
         name: the figure's name, see ``finish``.
         merge: False leaves out the line that merges the heads.
+        causal: no word sees a later one, so only the last can tell.
     """
     sentences = [torch.cat([c.X[: c.LENGTH - 1], end[None]]) for end in ENDINGS.values()]
-    states = [_compute(x) for x in sentences]
+    states = [_compute(x, causal) for x in sentences]
     gives = [
         (x @ c.W_V).amax(-1).int().tolist() for x in sentences
     ]  # both heads hand over the same
@@ -63,6 +64,7 @@ def first_look(*, name: str, merge: bool = True) -> Output:
         "names": NAMES,
         "kinds": KINDS,
         "merge": merge,
+        "causal": causal,
         "asks": ASKS,
     }
     thirsty, sweet, _ = ([f"{number / 100:.2f}" for number in rows[it]] for rows in right)
@@ -74,16 +76,23 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     alt = f"The shares of “it”, by head 1: {shares[0]}; by head 2: {shares[1]}."
     (animal, food), (cat, milk) = NAMES, KINDS
     text = (
-        f"Head 1 finds <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 finds little: "
+        f"Head 1 gets most from <i>thirsty</i>: {thirsty[0]} {animal}. Head 2 gets little: "
         f"{thirsty[1]} {food}. So <i>it</i> means the {animal}, the {cat}. "
         f"With <i>sweet</i>, it gets {sweet[0]} and {sweet[1]} and means the {food}, the {milk}."
     )
+    if causal:
+        last, other = ([f"{number / 100:.2f}" for number in rows[-1]] for rows in right[:2])
+        text = (
+            f"<i>It</i> does not see the last word, and gets {thirsty[0]} and {thirsty[1]} in both "
+            f"sentences. <i>Thirsty</i> sees all: {last[0]} {animal}, {last[1]} {food}. "
+            f"<i>Sweet</i> gets {other[0]} and {other[1]}."
+        )
     merging = (
         " Then the heads are joined: <code>heads.transpose(0, 1).reshape(n, h * d)</code>. Without "
         f"the transpose there is no error and the same shape, and with either word <i>it</i> gets "
         f"{same[0]} and {same[1]}: what was found for it stands at other words."
     )
-    drawn = _still(weights[0], gives[0], places, it, alt) + _bars(
+    drawn = _still(weights[0], gives[0], places, it, alt, 2 if causal else 0) + _bars(
         "each word gets", NAMES, right[0], places
     )
     if merge:
@@ -95,15 +104,17 @@ def first_look(*, name: str, merge: bool = True) -> Output:
     )
 
 
-def _compute(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _compute(x: Tensor, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Give the weights of both heads, and what each word gets: merged rightly and wrongly.
 
     Args:
         x: (n, e), a sentence.
+        causal: True hides from each word those that come later.
     """
-    q, k, v = (split_heads(x @ w, c.HEADS) for w in (c.W_Q, c.W_K, c.W_V))  # (h, n, d)
-    weights = scaled_scores(q, k).softmax(-1)                               # (h, n, m)
-    heads = weights @ v                                                     # (h, n, d)
+    q, k, v = (split_heads(x @ w, c.HEADS) for w in (c.W_Q, c.W_K, c.W_V))   # (h, n, d)
+    later = torch.ones(len(x), len(x)).triu(1).bool() & causal               # (n, m)
+    weights = scaled_scores(q, k).masked_fill(later, -math.inf).softmax(-1)  # (h, n, m)
+    heads = weights @ v                                                      # (h, n, d)
     h, n, d = heads.shape
     wrong = heads.reshape(n, h * d)  # (n, h * d)
     return weights, (merge_heads(heads) @ c.W_O)[:, :2], (wrong @ c.W_O)[:, :2]
@@ -122,12 +133,19 @@ def _places(words: Sequence[str]) -> Iterator[float]:
 
 
 def _still(
-    weights: list[list[list[int]]], gives: list[int], places: list[float], query: int, alt: str
+    weights: list[list[list[int]]],
+    gives: list[int],
+    places: list[float],
+    query: int,
+    alt: str,
+    meant: int,
 ) -> str:
     """Draw what ``first_look.js`` draws at first."""
     drawn = ""
     for rows, (letter, (y, way)) in zip(weights, SIDES.items(), strict=True):
         for x, share, given in zip(places, rows[query], gives, strict=True):
+            if meant == len(KINDS) and x > places[query]:  # later, and hidden
+                continue
             drawn += (
                 f'<path d="{_curve(places[query], x, y, way)}" stroke="var(--aa-{letter})" '
                 f"{_stroke(share * given)}/>"
@@ -158,7 +176,8 @@ def _still(
         )
     texts += (
         f'<text x="{SIZE[0] - 2}" y="17" font-size="19" font-weight="bold" text-anchor="end" '
-        f'fill="var(--aa-h)">{WORDS[query]} → {KINDS[0]}</text>'
+        f'fill="{("var(--aa-h)", "var(--aa-d)", "currentColor")[meant]}">'
+        f"{WORDS[query]} → {[*KINDS, '?'][meant]}</text>"
     )
     lines = f'<g fill="none">{drawn}</g>'
     return _canvas("aa-look", SIZE[1], alt, lines + texts)
