@@ -189,7 +189,7 @@ def needle(data):
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
-        texts = ["score", "weight", f"{whole:.2f}", "it collects"]
+        texts = ["score", "weight", f"{whole:.2f} of quality", "it collects"]
         texts += [text for row in parts for text in row]
         yield (
             done,

@@ -84,7 +84,7 @@ export default {
       // A word without a quality has the query (0, 0).
       if (rows.every(even))
         return [
-          `${word} asks nothing, so it looks ${rows[0].includes(0) ? "alike at all that it sees" : "everywhere alike"}: `,
+          `${word} asks nothing, so it looks ${causal ? "alike at all that it sees" : "everywhere alike"}: `,
           numbers[0],
           ", ",
           numbers[1],
