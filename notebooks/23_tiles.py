@@ -14,7 +14,7 @@
 # The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
 # every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
 # kernel gives the same output with a slip of three lines, two sums and the unit in which they are
-# written [[Dao et al.](../docs/references.md#dao-2022)]. You met it in [Speed](15_speed.ipynb). Here you
+# written [[Dao et al.](../docs/references.md#dao-2022)]. [Speed](15_speed.ipynb) measures it. Here you
 # build it, in plain PyTorch: scores, mask, softmax and mix become one loop. A **roofline**
 # says when that is faster, for whole texts and for one new token. At the end two slips are merged, and that is all
 # that **split-KV** and **ring attention** need.
@@ -78,24 +78,27 @@ display.finish(drawing, name="three-memories", alt="; ".join(told), caption=capt
 # (The last n is one number a query for the way back.) Guess the ratio for 8,192 tokens and a width of 64.
 
 # %%
+# numbers moved, 2 bytes each; tile=None: step by step, tile=n: keys are read once
 steps, best = (2 * attention_traffic(8192, 8192, 64, 1, tile=x) for x in (None, 8192))
 times = steps / best
 print(f"step by step {short(steps, 'B')}, in tiles {short(best, 'B')}: × {times:.0f}")
 row = 4 * 8192  # the scores of one query, in float32
-print(f"scores of one query: {short(row, 'B')}, of 128 queries: {short(128 * row, 'B')}")
+print(f"scores of one query: {short(row, 'B')}, of 64 queries: {short(64 * row, 'B')}")
 
 # %% [markdown]
-# More than a hundred times as many bytes, and nearly all of them are numbers that nobody asked for.
+# More than a hundred times as many bytes, and nearly all of them are numbers that nobody asked for. On an A100, [Dao et
+# al., figure 2](../docs/references.md#dao-2022) measured the attention of a GPT-2, forward and backward: step by step
+# 40.3<!-- quoted --> GB in 41.7<!-- quoted --> ms, with FlashAttention 4.4<!-- quoted --> GB in 7.3<!-- quoted --> ms.
 #
-# Then why not keep the scores of whole rows in the small memory? The second line says so. The rows of 128 queries take
-# 4.19 MB in float32, and there are 192 kB. Only a piece of a row fits, and a softmax wants the whole row, for its
+# Then why not keep the scores of whole rows in the small memory? The second line says so. The rows of 64 queries take
+# 2.10 MB in float32, and there are 192 kB. Only a piece of a row fits, and a softmax wants the whole row, for its
 # largest score and its sum. That is the difficulty, and the slip of paper removes it.
 
 # %% [markdown]
 # ## Two sums
 #
-# Take the first query that you followed by hand: the word *it* in the book's example sentence,
-# whose embeddings serve as queries, keys and values, without any projection. Its weight for a key
+# The book's example sentence is *the cat drank milk because it was thirsty*. Each word has an embedding of width 4,
+# which serves as query, key and value, without any projection. The word *it* asks. Its weight for a key
 # is the exponential of the score, divided by the sum of all exponentials. So the output is a
 # quotient of two sums:
 #
@@ -190,7 +193,7 @@ print("✓ The corrected total is the total of all eight at once.")
 # %% [markdown]
 # The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36,
 # is the same as if the largest score had been known from the start. *Thirsty* has the largest
-# score, so its exponential is 1, and its weight 1 / 3.36 is the 0.30 that you know.
+# score, so its exponential is 1, and its weight is 1 / 3.36, or 0.30, as in [One head](01_one_head.ipynb).
 #
 # That is the whole idea, the **online softmax**. Here is the function that computes it, for all
 # queries at once. At the first piece, where nothing has been seen yet, the largest
@@ -243,9 +246,7 @@ print(
 # gets the output 0, as in PyTorch's function.
 #
 # The unit need not be the largest score. Any other near enough to it gives the same output, as long as no
-# exponential overflows. FlashAttention-4 makes use of that: it changes the unit only for a score that is well
-# above it, and saves most corrections [[code](../docs/references.md#flash-attention-code)]. And kernels keep
-# both sums in float32, also where the inputs have half precision.
+# exponential overflows. And kernels keep both sums in float32, also where the inputs have half precision.
 
 # %% [markdown] name="tiles"
 # ## Tiles
@@ -260,7 +261,8 @@ print(
 #
 # These are the tiles of the example sentence, two words wide, and the running numbers of the two
 # queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
-# watch when a correction is not 1. Then switch the causal mask on.
+# watch when a correction is not 1. Then switch the causal mask on: tiles above the diagonal are never visited, and the
+# mean of *it* changes, since two words are hidden.
 
 # %% tags=["fold-input"]
 display.tiles_visited(scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=9)
@@ -307,7 +309,17 @@ display.finish(drawing, name="tiles-skipped", alt=alt)
 # %% [markdown]
 # With eight tiles along each side, 0.56 of the work is left; with 64, 0.51.
 # This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
-# boolean mask with the same entries does not: the kernel would have to read it first.
+# boolean mask with the same entries does not: a kernel would have to read it first. On CUDA, PyTorch's FlashAttention
+# takes no such mask at all, and another kernel does the work.
+#
+# The loop has stayed, and its four versions changed what surrounds it:
+#
+# | FlashAttention | what is new |
+# |---|---|
+# | 1, [Dao et al. 2022](../docs/references.md#dao-2022) | tiles, two sums and a unit; keys in the outer loop; scores again on the way back |
+# | 2, [Dao 2023](../docs/references.md#dao-2023) | queries in the outer loop, as here; divided once, at the end; the warps of a block share its queries |
+# | 3, [Shah et al. 2024](../docs/references.md#shah-2024) | for the H100: some warps load while others multiply, exponentials beside products; FP8 |
+# | 4, [FlashAttention's code](../docs/references.md#flash-attention-code) | for the newest GPUs: some exponentials as polynomials; a new unit only for a score well above the old one |
 #
 # `tiled_attention` of the package is this loop, with your lines from `in_pieces` inside. Read it, test against it, and
 # let the kernel do the work: in Python, each line starts an operation of its own, and writes its result into memory.
@@ -359,9 +371,10 @@ print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too
 # %% [markdown]
 # ## The mistake people make here
 #
-# A loop can pass such a test and be wrong. A larger score comes, and *both* sums on the slip have to be converted. Here
-# one of them is forgotten: the total is corrected, the mix is not. The other mistake seems harmless: the unit of
-# the first piece is kept for all pieces. In exact arithmetic, this one would even be right.
+# Such a test, with random numbers, finds one of these two mistakes each time, and the other never. A larger score comes,
+# and *both* sums on the slip have to be converted. In the first mistake one of them is forgotten: the total is corrected,
+# the mix is not. The second seems harmless: the unit of the first piece is kept for all pieces. In exact arithmetic, it
+# would even be right. Which is which?
 
 
 # %% tags=["fold-input"]
@@ -417,10 +430,21 @@ display.show(rows, columns=[*tests], corner="off by up to")
 # %% [markdown]
 # A mix without its correction fails three tests; it passes the one in which no correction is
 # needed. The kept unit passes three, and gives NaN in the last.
-#
+
+# %% tags=["proof"]
+caught = dict.fromkeys(passes, 0)
+for _ in range(200):
+    s, x = torch.randn(6, 12), torch.randn(12, 5)  # (6, 12), (12, 5)
+    for mistake in caught:
+        off = (wrong(s, x, 4, mistake) - s.softmax(1) @ x).abs().max()
+        caught[mistake] += int(off > 0.01)
+assert [*caught.values()] == [200, 0]
+print("✓ Of 200 random comparisons, all catch the first mistake, and none the second.")
+
+# %% [markdown]
 # > **Pitfall.** A forgotten correction shows only where a later piece has a larger score. If the
 # > first token gets the largest one, or all keys fit into one tile, the output is right. The kept unit is
-# > right until one score is about 88 above the first piece. Test with several tiles, with the
+# > right until one score is about 88 above the first piece (or many are nearly so: their sum overflows, too). Test with several tiles, with the
 # > largest score in the last one, and with values that are all ones.
 
 # %% [markdown] name="the-way-back"
@@ -535,10 +559,12 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 # HBM once. At worst, each tile of queries fetches them all again, and $2md$ becomes
 # $2md \cdot \lceil n / \mathrm{tile} \rceil$. In practice, L2 stands between: tiles of queries that run at the same
 # time read the same keys, and find them there. The cell has a layer of 16 heads of width 64, with two bytes for each
-# number, and tiles of 128; the first line says that such a tile, with its sums in float32, fits into 192 kB. The **intensity** is how many FLOPs of scores and mix there are for each byte.
+# number, and tiles of 128; the first line says that such a tile, with its sums in float32, fits. (Of the
+# 192 kB, a block can have 163<!-- quoted --> as shared memory; kernels keep the sums in 256<!-- quoted --> kB of
+# registers beside it.) The **intensity** is how many FLOPs of scores and mix there are for each byte.
 
 # %%
-E, H = 16 * 64, 16
+E, H = 16 * 64, 16  # score_flops counts the FLOPs of scores and mix
 tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
 print("a tile of one head takes", short(tile, "B"))
 rows = {}
@@ -556,9 +582,11 @@ display.show(rows, columns=columns, decimals=",.0f", corner="n")
 #
 # And the machine? While HBM brings one byte, an A100 can do 312 / 2 = 156 FLOPs. Step by step
 # there are only 32, so most of the time the processors wait for memory. In tiles, at
-# worst and at 8,192 tokens, there are 126, about four fifths of 156. Nearly all of that reading is repeated;
-# so L2 has to serve only a fifth of it, and the wait is over. For whole texts, FlashAttention is limited by
-# arithmetic. (Exponentials, which are slow on a GPU and which no FLOP here counts, take their share of the time.)
+# worst and at 8,192 tokens, there are 126. To reach 156, a fifth of the bytes (1 − 126 / 156) must come from L2 instead
+# of HBM, and nearly all of the reading is repeated: the wait is over. For whole texts, FlashAttention is limited by
+# arithmetic. On newer GPUs that includes the **exponentials**, which no FLOP here counts: an H100 takes
+# 3.9<!-- quoted --> T a second, beside 989<!-- quoted --> TFLOPs of matrices. With a width of 128, the
+# exponentials need about half the time of the products [[Shah et al.](../docs/references.md#shah-2024)].
 #
 # Such a sum can be drawn for any machine: its **roofline** [[Williams et
 # al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
@@ -633,7 +661,7 @@ display.finish(drawing, name="roofline", alt=alt)
 # The edge of the A100 is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of
 # queries would fetch everything again, and ends far to the right. In decode no tile helps: there is one query, and
 # the intensity is how often a number of the cache is used once it has been read. That is 1 with keys for each
-# head, the size of the group with GQA, and 242 with MLA: right of the edge of an A100, left of an H100's.
+# head, the size of the group with GQA (a kernel packs its queries into one tile), and 242 with MLA: right of the edge of an A100, left of an H100's.
 
 # %% [markdown]
 # <!-- deeper: A whole language model, measured -->
