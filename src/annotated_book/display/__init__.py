@@ -13,7 +13,6 @@ _HOMES = {
     "attention_lines": "plots",
     "back_together": "way_through",
     "beside": "tables",
-    "built": "annotation",
     "cache_filling": "live_figures.cache_filling",
     "calculator": "live_figures.calculator",
     "chapter_map": "computation",

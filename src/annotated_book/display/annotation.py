@@ -2,14 +2,12 @@
 
 import ast
 import re
-from collections.abc import Mapping
-from html import escape
 from types import ModuleType
 
 import mistune
 
 from annotated_book.display._html import Output, code_block, highlight_lines
-from annotated_book.display.code import located_source, source
+from annotated_book.display.code import located_source
 from annotated_book.display.colours import SHAPE_IN_PROSE, colour_shapes
 
 # A line of code, its number, and how far it is indented.
@@ -37,56 +35,6 @@ def annotated(*objects: object) -> Output:
     """
     shown = [_shown(each) for each in objects]
     return Output("\n\n\n".join(text for text, _ in shown), "".join(x for _, x in shown))
-
-
-def built(obj: object, notes: Mapping[str, tuple[str, str]]) -> Output:
-    """Show the source of a class or function line by line: by which steps it came, and a note.
-
-    Docstrings and empty lines are left out.
-
-    Args:
-        obj: a class or function, see ``source``.
-        notes: under the beginning of a line, the numbers of steps and a note; a line that begins
-            with none of these goes with the line before.
-
-    Raises:
-        ValueError: no line begins so, or several do, or the first line has no note.
-
-    Examples:
-        >>> from annotated_attention.heads import merge_heads
-        >>> from annotated_book import display
-        >>> notes = {"def": ("1", "A function."), "return": ("4 5", "The way back.")}
-        >>> display.built(merge_heads, notes)
-             A function.
-        1    def merge_heads(x: Tensor) -> Tensor:
-        1        if x.dim() < 3:
-        1            raise ValueError(f"x must have shape (..., h, n, d), got {tuple(x.shape)}")
-             The way back.
-        4 5      return x.transpose(-3, -2).flatten(-2)  # (..., n, h, d) -> (..., n, h * d)
-    """
-    rows = [row for row in source(obj, docstrings=False).text.split("\n") if row.strip()]
-    for start in notes:
-        found = sum(row.strip().startswith(start) for row in rows)
-        if found != 1:
-            raise ValueError(f"{start!r} must begin one line, begins {found}")
-    highlighted = highlight_lines("\n".join(rows))
-    begins = [next((x for x in notes if row.strip().startswith(x)), "") for row in rows]
-    starts = [i for i, begin in enumerate(begins) if begin]
-    if starts[:1] != [0]:
-        raise ValueError("the first line must have a note")
-    wide, told, blocks = max(len(steps) for steps, _ in notes.values()) + 2, [], ""
-    for first, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        steps, note = notes[begins[first]]
-        told += [" " * wide + note, *(f"{steps:{wide}}{row}" for row in rows[first:end])]
-        into = [len(row) - len(row.lstrip()) for row in rows]
-        lines = [_LINE.format("", into[i], highlighted[i]) for i in range(first, end)]
-        code = code_block("\n".join(lines), "no-copy")
-        blocks += (
-            f'<div class="aa-block"><b class="aa-steps">{steps}</b><div class="aa-note">'
-            f"<p>{escape(note)}</p></div>{code}</div>"
-        )
-    label = f'role="group" aria-label="{getattr(obj, "__qualname__", "source")}, line by line"'
-    return Output("\n".join(told), f'<div class="aa-annotated aa-built" {label}>{blocks}</div>')
 
 
 def _shown(each: object) -> tuple[str, str]:
