@@ -13,7 +13,7 @@
 # A decoder is trained in lessons like these and used in exams like these. Here you train a model
 # that is small enough to watch, and see its attention learn where to look. Then you train it again
 # with a mistake from [The reshape trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape)
-# built in: its loss is nearly perfect, and it writes garbage. At the end you take the right model apart, and then
+# built in: in its lessons it gets 99 letters of 100 right, and in the exam it writes garbage. At the end you take the right model apart, and then
 # a second one, so small that you can explain both of its heads.
 
 # %% tags=["hide-input"]
@@ -167,8 +167,7 @@ display.show(judged, columns=JUDGED, decimals=3, corner="step")
 
 # %% [markdown]
 # An exact match needs all ten letters, so this number rises last: at step 80 six letters of ten are right, and
-# not one sequence of 200. Here is what happened inside. The slider stands on the last step; take it back to the
-# first.
+# not one sequence of 200. Here is what happened inside, from the first step to the last.
 
 # %% tags=["fold-input"]
 from matplotlib.patches import Rectangle
@@ -269,15 +268,14 @@ entry = MISTAKES["merge-without-transpose"]
 display.diff(entry.right, entry.wrong)
 
 # %% [markdown]
-# Train this model on the same task, from the same seed, for the same number of steps. Will its loss
-# be higher than the right model's throughout, and what will the exact match be?
+# Train this model on the same task, from the same seed, for the same number of steps. It ends with 99 letters of 100
+# right. A target has at most eleven signs, and `0.99**11` is about nine tenths. What will the exact match be?
 #
 # <details><summary>What do you expect?</summary>
 #
-# The loss gets low, too. At first it is even lower than the right model's. The wrong merge puts
-# results of later tokens into early rows. They include the letter to be predicted, and reading that
-# off is easier than working it out. In the end nearly every token is right. But the exact match
-# stays at zero: the model has learned something in its lessons that it cannot use in the exam.
+# Nine sequences of ten, if a letter in the exam were as likely to be right as in the lesson. It is not. The wrong
+# merge puts results of later tokens into early rows. They include the letter to be predicted, and reading that off is
+# easier than working it out. The model has learned something in its lessons that it cannot use in the exam.
 #
 # </details>
 
@@ -320,7 +318,8 @@ display.finish(
 )
 
 # %% [markdown]
-# Of a hundred letters it gets 99 right, and of 200 sequences not one. Here is one sequence, in the lesson and in the
+# Of a hundred letters it gets 99 right, and of 200 sequences not one. Look at the losses, too: for the first hundred
+# steps and more, the *wrong* model has the lower one, because peeking is learned sooner than writing. Here is one sequence, in the lesson and in the
 # exam. In the lesson each letter is predicted from the right beginning, in the exam from what the model has written:
 
 # %% tags=["fold-input"]
@@ -431,15 +430,17 @@ assert ahead["wrong merge", "trained"] == ahead["wrong merge", "untrained"] == [
 print("✓ Untrained models look ahead at as many places as trained ones.")
 
 # %% [markdown]
-# The wrong merge puts what the head mixed for tokens 1 and 2 into row 1, for 3 and 4 into row 2, and the decoder merges twice. So in
+# In a text of ten tokens, the wrong merge fills rows 1 to 5 from the first head and rows 6 to 10 from the second. Row 1
+# gets what a head mixed for tokens 1 and 2, row 2 for 3 and 4, and so on, and the decoder merges twice. So in
 # teacher forcing most rows are handed their answer, and the model learns to read it off. In decoding the answer is
-# not there. This is the pupil who peeks.
+# not there. This is the pupil who peeks. A second thing goes wrong there: which rows a head fills depends on the length, and
+# that grows with every token.
 #
 # > **Pitfall.** Do not judge a decoder by its loss alone, not even on fresh sequences: that loss is
 # > teacher-forced, too. A leak may show [below a known
-# > floor](10_a_little_world.ipynb#cell-id=below-the-floor), but here the floor is 0. Decode some
-# > sequences and compare whole outputs. And look for a leak before you train: an untrained model
-# > shows it. (Cutting the later letters off [finds other mistakes](#cell-id=deeper-other-seeds).)
+# > floor](10_a_little_world.ipynb#cell-id=below-the-floor), but here the floor is 0, since the source decides every
+# > letter. Decode some sequences and compare whole outputs. And look for a leak before you train: an untrained model
+# > shows it. Cutting the later letters off [finds other mistakes](#cell-id=deeper-other-seeds).
 
 # %% [markdown]
 # ## What the model uses, and what the task needs
@@ -649,7 +650,8 @@ display.show(gaps, columns=["parameters differ by at most"], decimals=3, corner=
 # %% [markdown]
 # ## A model apart: two heads that you can explain
 #
-# Three attentions of two heads each are many to explain. Here is a task for two heads in all. A text of different letters is drawn at random and then repeats itself, as in
+# What can a head be *shown* to do? Three attentions of two heads each are many to explain. Here is a task for two heads
+# in all. A text of different letters is drawn at random and then repeats itself, as in
 # `drankdrankdr`. Once it repeats, which letter comes next? The **copier** has two attention layers of
 # one head each, with residual connections, and nothing else: no feed-forward networks, no norms. Its
 # loss and its accuracy count only places whose letter has come before: at the others nobody can know
@@ -792,11 +794,13 @@ alt = f"Weights of two heads, first and second half of the text: {'; '.join(told
 display.finish(drawing, name="two-heads-explained", alt=alt)
 
 # %% [markdown]
-# In layer 2 the induction head is what it should be: in the second half each letter looks fifteen places back, at
+# In layer 2 the induction head is what it should be: in the second half each letter but the last looks fifteen places back, at
 # what followed its earlier copy. But look at layer 1. One place to the left of the diagonal there is a clean line, and
 # in the middle of the text it breaks off. The previous-token head does not do what its name says. Is that a flaw?
-# Measure 200 such texts, an untrained model beside it, and then take things away: *mask* a line, so that these places alone are forbidden, or let all of layer 1
-# add nothing in the second half. What happens to the copying?
+#
+# Take 200 such texts. The table has the weight on each line, in an untrained model and in this one, and then the
+# accuracy if that line is *masked*: these places alone are forbidden. In the third row, all of layer 1 adds nothing
+# in the second half. What happens to the copying?
 
 
 # %% tags=["fold-input"]
