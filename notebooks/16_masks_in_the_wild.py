@@ -3,13 +3,12 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *15 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
+# *14 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
 # A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
-# The paper looks the same, and a boolean mask is such a list. This book runs twelve classes and functions that
-# take one: **seven turn away whoever is on it, and five let in nobody else.** None of them raises an error when it
-# is handed the other kind.
+# The paper looks the same, and a boolean mask is such a list. **PyTorch's attention class turns away whoever is on
+# it, and PyTorch's attention function lets in nobody else.** Neither raises an error when it is handed the other kind.
 #
 # [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
 # else's. Here is what PyTorch's class, `nn.MultiheadAttention`, and its function,
@@ -20,7 +19,7 @@
 # |---|---|---|
 # | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
 # | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
-# | [What do floats do?](#cell-id=booleans-or-floats) | they are added | they are added |
+# | [What do floats do?](#cell-id=booleans-or-floats) | they are added; inside `nn.TransformerEncoderLayer`, evaluated without gradients, every number but 0 may *block* | they are added |
 # | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
 # | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
 # | [Which corner does `is_causal` take?](#cell-id=which-corner) | leave `is_causal` out: whether the class then follows your mask depends on the rest of the call | the top left |
@@ -28,6 +27,7 @@
 # Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
 
 # %% tags=["hide-input"]
+import inspect
 import itertools
 import math
 from functools import partial
@@ -35,7 +35,6 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention as their_attend
 
 from annotated_attention import MultiheadAttention, masks, split_heads
 from annotated_attention import scaled_dot_product_attention as attend
@@ -50,11 +49,12 @@ six = chapters.load("06_masks")
 #
 # You need not look inside a function to find out. `true_means` passes a mask that is True for key 2 alone. It
 # then puts another vector in the place of key 2, or of key 1, and checks which of the two query 0 notices. These
-# lines need nothing but `import torch`, so you can take them to any function.
+# lines need nothing but `import torch`, so you can take them to other code. Call `.eval()` on a module first, since
+# dropout moves every output.
 
 
 # %%
-def moves(call, x: Tensor, key: int) -> bool:
+def moves(call, x: torch.Tensor, key: int) -> bool:
     """Say whether another vector at the place of a key moves the output of query 0."""
     other = x.clone()
     other[:, key] = torch.randn(x.size(-1))
@@ -66,7 +66,9 @@ def true_means(call) -> str:
     x, chosen = torch.randn(1, 4, 8), torch.zeros(4, 4, dtype=torch.bool)
     chosen[:, 2] = True
     marked, unmarked = (moves(lambda x: call(x, chosen), x, key) for key in (2, 1))
-    assert marked != unmarked
+    assert marked != unmarked, (
+        "it notices both keys or neither: is dropout off, by .eval()?"
+    )
     return "allowed" if marked else "blocked"
 
 
@@ -81,17 +83,16 @@ calls = {
     "nn.MultiheadAttention": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
     "nn.TransformerEncoderLayer": lambda x, given: encoder(x, given),
     "nn.TransformerDecoderLayer": lambda x, given: decoder(x, x[:, :1] * 0, given),
-    "F.scaled_dot_product_attention": lambda x, given: their_attend(x, x, x, given),
+    "F.scaled_dot_product_attention": lambda x, given: F.scaled_dot_product_attention(
+        x, x, x, given
+    ),
 }
 
 # %% tags=["fold-input"]
-WAYS = "blocked", "allowed"
 means = {name: [true_means(call)] for name, call in calls.items()}
-means["seven designs of Published code"] = [x.true_means for x in DESIGNS.values()]
-counted = {name: [said.count(way) or None for way in WAYS] for name, said in means.items()}
-counted["together"] = [sum(said.count(way) for said in means.values()) for way in WAYS]
-assert counted["together"] == [7, 5]
-display.show(counted, columns=["True is blocked", "True is allowed"])
+assert [*means.values()] == [["blocked"]] * 4 + [["allowed"]]
+assert sorted(x.true_means for x in DESIGNS.values()) == ["allowed"] * 4 + ["blocked"] * 3
+display.show(means, columns=["True means"], decimals="<", corner="takes a mask")
 
 # %% tags=["proof"]
 for attend_with in (ours, theirs):
@@ -101,14 +102,35 @@ assert true_means(lambda x, given: attend(x, x, x, blocked=given)[0]) == "blocke
 assert true_means(lambda x, given: encoder(x, None, given[:1])) == "blocked"
 print("✓ A key_padding_mask means the same as the attn_mask of its class: True is blocked.")
 
+# %% tags=["proof"]
+alone, default = {"torch": torch}, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+exec(inspect.getsource(moves) + inspect.getsource(true_means), alone)
+try:
+    alone["true_means"](default)  # in training, with dropout
+except AssertionError as error:
+    assert ".eval()" in str(error)
+else:
+    raise AssertionError("dropout went unnoticed")
+assert alone["true_means"](default.eval()) == "blocked"
+print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
+
 # %% [markdown]
 # PyTorch contradicts itself: where a mask is True, its class and its layers block the key, and its function allows
-# it [[PyTorch](../docs/references.md#pytorch)]. ([Published code](18_published_code.ipynb) reads the seven designs.)
+# it [[PyTorch](../docs/references.md#pytorch)]. Other people's code is no more of one mind: of the seven older
+# designs in [Published code](18_published_code.ipynb), three block and four allow.
 #
-# How does the wrong kind look? Take the batch of [Masks](06_masks.ipynb): the whole sentence, and *the milk was
-# sweet* with four places of padding. `blocked`, `(b, m)`, is True for padding. Give it to PyTorch's function,
-# here `their_attend`, without inverting it. What does *was* look at: words only, everything, or padding only? Or
-# is there an error?
+# How does the wrong kind look? Here are two sentences in one batch, the second with four places of padding:
+
+# %% tags=["fold-input"]
+sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
+x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
+blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
+labels = [*six.SHORT, *["pad"] * 4]
+display.show({"0": one.WORDS, "1": labels}, columns=range(8), corner="sample", decimals="<")
+
+# %% [markdown]
+# `blocked`, `(b, m)`, is True for padding. Give it to PyTorch's function without inverting it. What does *was* of
+# sample 1 look at: words only, everything, or padding only? Or is there an error?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -118,17 +140,11 @@ print("✓ A key_padding_mask means the same as the attn_mask of its class: True
 #
 # </details>
 
-# %% tags=["fold-input"]
-sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
-x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
-blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
-labels = [*six.SHORT, *["pad"] * 4]
-
 # %%
 values = torch.eye(8).double().expand(2, 8, 8)  # so that the output is the weights
 looks = {}
 for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    weights = their_attend(x, x, values, given[:, None])  # (b, n, m)
+    weights = F.scaled_dot_product_attention(x, x, values, given[:, None])  # (b, n, m)
     looks[name] = weights[1, 2].tolist()  # was
 display.show(looks, columns=labels, corner="was looks at", heat=True)
 
@@ -213,7 +229,7 @@ display.show(taken, columns=[*takers], corner="takes")
 #
 # </details>
 #
-# Four arrows say which mask each head gets. The thick ones carry the mask of the other sample:
+# Arrows say which mask each head gets. The thick ones carry the mask of the other sample:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -352,7 +368,7 @@ print("✓ With key_padding_mask, both layouts give the same output.")
 # A mask may also be **additive**: floating-point numbers that are added to the scores. A 0 changes
 # nothing, $-\infty$ blocks a key, and a number in between expresses a preference, such as one point
 # off for each step of distance. Here the picture of the doorkeeper breaks down: an additive mask
-# can also charge an entrance fee.
+# can also let a guest in and charge for it.
 #
 # One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
 # are wrong. Watch how much weight *was* gives to padding, first without a mask:
@@ -377,20 +393,85 @@ display.show(gets, columns=["padding gets"])
 # NaN, and one NaN score makes its whole row NaN.
 
 # %% tags=["proof"]
-fee = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
-expected = (q @ k.mT / math.sqrt(6) + fee).softmax(-1) @ k  # (2, 4, 3, 6)
-torch.testing.assert_close(F.scaled_dot_product_attention(q, k, k, fee), expected)
+penalty = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
+expected = (q @ k.mT / math.sqrt(6) + penalty).softmax(-1) @ k  # (2, 4, 3, 6)
+torch.testing.assert_close(F.scaled_dot_product_attention(q, k, k, penalty), expected)
 
 single = nn.MultiheadAttention(24, 1, batch_first=True)
-_, plain = single(three, five, five)                 # (2, 3, 24), (2, 3, 5)
-_, given = single(three, five, five, attn_mask=fee)  # (2, 3, 24), (2, 3, 5)
-shrunk = plain * fee.exp()                           # (2, 3, 5)
+_, plain = single(three, five, five)                     # (2, 3, 24), (2, 3, 5)
+_, given = single(three, five, five, attn_mask=penalty)  # (2, 3, 24), (2, 3, 5)
+shrunk = plain * penalty.exp()                           # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
-print("✓ The function and the class both add the fee to the scores.")
+print("✓ The function and the class both add such a penalty to the scores.")
+
+# %% [markdown]
+# PyTorch's encoder layer reads a float mask in two ways. One mask takes off a point for each step of distance,
+# which hides nothing; the other is a window, which blocks what is more than three steps away. How many of eight
+# keys does the last word, *thirsty*, notice while the layer trains, and how many when the same layer is evaluated
+# without gradients?
+#
+# <details><summary>What do you expect?</summary>
+#
+# With the window four, both times. With the penalty eight in training, and one when the layer is evaluated: itself.
+#
+# </details>
+
+
+# %% tags=["hide-input"]
+def noticed(call, x: Tensor) -> list[bool]:
+    """Say which of the keys the last query notices."""
+    return [moves(lambda given: call(given)[:, -1:], x, key) for key in range(x.size(1))]
+
+
+def strips(seen: dict[str, list[bool]], name: str):
+    """Draw a strip of cells for each call: a filled one is a key that *thirsty* sees."""
+    drawing, (ax,) = display.panels(640, 44 + 30 * len(seen))
+    for i, row in enumerate(seen.values()):
+        for j, sees in enumerate(row):
+            look = {"color": display.COLOURS["m"], "alpha": 0.6 if sees else 0.12, "lw": 0}
+            ax.add_patch(Rectangle((j, i), 0.94, 0.86, **look))
+        ax.text(8.2, i + 0.43, f"{sum(row)}", va="center", fontsize=12)
+    ax.set(xlim=(0, 8.6), ylim=(len(seen), 0))
+    ax.set_xticks([j + 0.47 for j in range(8)], one.WORDS, color=display.COLOURS["m"])
+    ax.set_yticks([i + 0.43 for i in range(len(seen))], [*seen])
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    said = "; ".join(f"{call}: {sum(row)}" for call, row in seen.items())
+    return display.finish(
+        drawing, name=name, alt=f"How many of eight keys thirsty sees. {said}."
+    )
+
+
+# %% tags=["hide-input"]
+place = torch.arange(8.0)
+steps = (place[:, None] - place).abs()                        # (n, m)
+window = torch.zeros(8, 8).masked_fill(steps > 3, -math.inf)  # (n, m)
+seen, other = {}, torch.randn(1, 8, 8)
+for name, given in (("−1 for each step", -steps), ("window: 0 and −∞", window)):
+    for training in (True, False):
+        encoder.train(training)
+        with torch.set_grad_enabled(training):
+            call = partial(encoder, src_mask=given)
+            seen[f"{name}, {'training' if training else 'evaluated'}"] = noticed(
+                call, other
+            )
+            assert training or call(other).equal(encoder(other, given != 0))
+encoder.train()
+assert [sum(row) for row in seen.values()] == [8, 1, 4, 4]
+strips(seen, "float-masks")
+
+# %% [markdown]
+# A filled cell is a key that *thirsty* sees. Evaluated, the layer takes a *fast path* of its own in C++, which in the
+# version that runs here reads the mask as a boolean one: every number but 0 blocks its key. So under the penalty each
+# word sees only itself.
 
 # %% [markdown] name="which-dtypes"
-# The **dtype** of a mask decides, too. Each row is a mask, each column a function and the dtype of its query;
-# a dot is an error.
+# <!-- deeper: Which dtypes -->
+#
+# ### Going deeper: Which dtypes
+#
+# Each row is the dtype of a mask, each column a function and the dtype of its query; a dot is an error.
 
 
 # %% tags=["fold-input"]
@@ -403,7 +484,9 @@ def in_class(x: Tensor, **options):
 by_query = {}
 for query in (torch.float32, torch.bfloat16):
     halved = k.to(query)
-    by_query[f"function, {str(query)[6:]}"] = partial(their_attend, halved, halved, halved)
+    by_query[f"function, {str(query)[6:]}"] = partial(
+        F.scaled_dot_product_attention, halved, halved, halved
+    )
     by_query[f"class, {str(query)[6:]}"] = in_class(five.to(query))
 rows = {}
 for dtype in (torch.bool, torch.int64, torch.float32, torch.bfloat16):
@@ -415,36 +498,17 @@ for dtype, other in ((torch.bfloat16, torch.float32), (torch.float32, torch.bflo
 display.show(rows, columns=[*by_query], corner="mask")
 
 # %% [markdown]
-# Neither takes integers, so a tokenizer's mask needs `.bool()` first. A float32 mask passes beside a bfloat16
-# query in the function, and in the class if it asks for no weights; the other way round, never.
-#
-# And PyTorch's encoder layer reads a float mask in two ways. The fee here is one point for each step of distance,
-# which hides nothing; the window blocks what is more than three steps away. How many of eight keys does the first
-# word notice, while the layer trains and when it is evaluated without gradients?
-
-# %% tags=["fold-input"]
-place = torch.arange(8.0)
-steps = (place[:, None] - place).abs()                        # (n, m)
-window = torch.zeros(8, 8).masked_fill(steps > 3, -math.inf)  # (n, m)
-counts = {}
-for name, given in (("a fee for distance", -steps), ("a window: 0 and -inf", window)):
-    counts[name] = []
-    for training in (True, False):
-        encoder.train(training)
-        with torch.set_grad_enabled(training):
-            call, other = partial(encoder, src_mask=given), torch.randn(1, 8, 8)
-            counts[name].append(sum(moves(call, other, key) for key in range(8)))
-            as_boolean = encoder(other, given != 0)
-            assert training or call(other).equal(as_boolean)
-encoder.train()
-display.show(counts, columns=["in training", "evaluated"], corner="keys noticed with")
+# Neither takes integers, so a tokenizer's mask becomes `mask.bool()[:, None, None]` for the function, and
+# `~mask.bool()` for the class's `key_padding_mask`. A float32 mask passes beside a bfloat16 query in the function,
+# and in the class if it asks for no weights; the other way round, never.
 
 # %% [markdown]
-# Evaluated, the layer takes a *fast path* of its own in C++, which in the version that runs here reads the mask as a
-# boolean one: every number but 0 blocks its key. So with a fee each word sees only itself.
+# <!-- /deeper -->
 
 # %% [markdown] name="fills-in-half-precision"
-# ## Fills in half precision
+# <!-- deeper: Fills in half precision -->
+#
+# ### Going deeper: Fills in half precision
 #
 # Much code blocks keys with a finite number such as -1e9, called the **fill**. In float32 its
 # exponential is 0, too, and a fully masked row does not become NaN, because the softmax first
@@ -459,13 +523,13 @@ display.show(counts, columns=["in training", "evaluated"], corner="keys noticed 
 # %% tags=["fold-input"]
 def fill_with(fill: float, blocked: Tensor, dtype: torch.dtype, added: bool) -> str:
     """Say what weights the scores 3, 1 and -2 get."""
-    scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)  # (m,)
-    hidden = blocked.to(dtype)                            # (m,)
+    scores = torch.tensor([3.0, 1.0, -2.0], dtype=dtype)  # (3,)
+    hidden = blocked.to(dtype)                            # (3,)
     try:
         filled = scores + hidden * fill if added else scores.masked_fill(blocked, fill)
     except RuntimeError as error:
         return "overflow" if "overflow" in str(error) else "error"
-    weights = filled.softmax(-1)  # (m,)
+    weights = filled.softmax(-1)  # (3,)
     if weights.isnan().any():
         return "NaN"
     if not weights[blocked].any():
@@ -489,27 +553,24 @@ for way, added in (("the fill replaces the scores", False), ("mask * fill is add
 display.beside(*tables)
 
 # %% tags=["proof"]
-last = torch.tensor([False, False, True])  # (m,)
+last = torch.tensor([False, False, True])  # (3,)
 for dtype, (name, fill) in itertools.product(DTYPES, FILLS.items()):
     fit = "overflow" if (dtype, name) == (torch.float16, "-1e9") else "hidden"
     assert fill_with(fill, last, dtype, added=False) == fit
+assert torch.tensor(1e9).nextafter(torch.tensor(math.inf)) - 1e9 == 64
 print("✓ With one key blocked, each fill that fits its dtype hides the key.")
 
 # %% [markdown]
 # A finite fill gives weight to keys that the query must not see, and no number looks suspicious. One that
 # replaces the scores makes them equal, so each key gets a third. One that is added shifts all three by the same
-# amount: -1e4 in float32 leaves the weights as they are without any mask. (Where else the sum is finite, it has too
-# few digits to tell the scores apart.) -1e9 does not fit into float16: `masked_fill` raises an error, with one
+# amount: -1e4 in float32 leaves the weights as they are without any mask. (At -1e9, neighbouring float32 numbers lie
+# 64 apart, so 3, 1 and -2 are rounded away, and each key gets a third.) -1e9 does not fit into float16: `masked_fill` raises an error, with one
 # blocked key as with all, while the product quietly becomes $-\infty$.
 #
 # This book fills with $-\infty$, which every dtype above has, and handles fully masked rows
 # apart: they get zeros.
 
 # %% [markdown]
-# <!-- deeper: The lowest number of a dtype -->
-#
-# ### Going deeper: The lowest number of a dtype
-#
 # The lowest number of a dtype, `torch.finfo(dtype).min`, always fits. But where it is added, the
 # sum may not: in float16, a score of -16 is enough. And some code adds two such masks, one for
 # padded keys and one for padded queries, and twice the lowest number is $-\infty$ in any dtype.
@@ -518,11 +579,11 @@ print("✓ With one key blocked, each fill that fits its dtype hides the key.")
 # %%
 low = torch.tensor([-30.0, -25.0, -20.0]).half() + torch.finfo(torch.half).min
 print(f"low scores: {low.tolist()} -> {low.softmax(-1).tolist()}")
-padded = torch.tensor([[False, False, True], [True, True, True]])  # (b, m)
+padded = torch.tensor([[False, False, True], [True, True, True]])  # (2, 3)
 lowest = torch.zeros(2, 3).half().masked_fill(padded, torch.finfo(torch.half).min)
-added = lowest[:, None, :] + lowest[:, :, None]  # (b, n, m)
+added = lowest[:, None, :] + lowest[:, :, None]  # (2, 3, 3)
 for sample in (0, 1):
-    row = added[sample, 2]  # (m,)
+    row = added[sample, 2]  # (3,)
     print(f"sample {sample}, last query: {row.tolist()} -> {row.softmax(-1).tolist()}")
 
 # %% [markdown]
@@ -536,7 +597,7 @@ for sample in (0, 1):
 # ## What a fully masked row gets
 #
 # [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
-# uniform weights. In PyTorch it depends on the route that a call takes. Follow three calls of the class and one
+# uniform weights, which a finite [fill](#cell-id=fills-in-half-precision) such as -1e9 gives. In PyTorch it depends on the route that a call takes. Follow three calls of the class and one
 # of the function, in which query 1 is fully masked, to what becomes of its row, and to the gradient of row 0, which
 # is *not* masked:
 
@@ -601,7 +662,7 @@ for training, asked, ends_in in (
         pytorchs(*[inside] * 3, hidden, asked)
     assert sum(ends_in in operation for operation in recorder.ran) == 1
 empty = torch.zeros(5, 5, dtype=torch.bool)
-assert not their_attend(k, k, k, empty).any()
+assert not F.scaled_dot_product_attention(k, k, k, empty).any()
 print("✓ The operations that run are those of the picture, and the function gives zeros.")
 
 # %% tags=["proof"]
@@ -620,10 +681,13 @@ print("✓ This package's class gives zeros, and finite gradients, in all of the
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
-# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN, which
-# self-attention takes in evaluation mode and without gradients. It needs, among others, a batch,
-# `batch_first=True`, an even number of heads, `bias=True`, boolean masks, keys as wide as queries, one dtype
-# throughout, neither `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU.
+# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN. Among
+# what a call needs to take it:
+#
+# - self-attention, in evaluation mode, without gradients;
+# - a batch with `batch_first=True`, boolean masks, one dtype throughout;
+# - an even number of heads, `bias=True`, keys as wide as queries;
+# - neither `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU.
 #
 # If fully masked rows can occur, mend the mask first, or switch the path off for the whole program, with
 # `torch.backends.mha.set_fastpath_enabled(False)`: the same call then gives zeros, if it asks for no weights. (A
@@ -689,43 +753,56 @@ display.finish(drawing, name="corners", alt=alt)
 
 # %% [markdown] name="need-weights-decides"
 # You give PyTorch's class the right mask as `attn_mask`, and `is_causal=True` with it, because causal it is.
-# `need_weights` says whether the weights come back, and has nothing to do with masks. Do the three words see
-# the same keys when you ask for the weights and when you do not?
+# `need_weights` says whether the weights come back, and has nothing to do with masks. *Thirsty*, the newest, should
+# see eight keys. Does it, when you ask for the weights and when you do not?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No. Without weights, this call takes the flag for a promise that the mask is the square causal one,
-# and drops yours. The square begins at the top left: the newest word sees three keys of eight, the
-# oldest.
+# Only if you ask. Without weights, this call takes the flag for a promise that the mask is the square causal
+# one, and drops yours. The square begins at the top left: the newest word sees three keys of eight, the oldest.
 #
 # </details>
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 torch.manual_seed(6)
 small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
-words = one.embed(one.WORDS).double().requires_grad_()  # (m, d)
-right = {"attn_mask": masks.block_future(8)[-3:], "is_causal": True}
-none_padded = torch.zeros(8, dtype=torch.bool)  # (m,)
-ways = {
-    "with weights": {},
-    "no weights": {"need_weights": False},
-    "no weights, padding mask": {"need_weights": False, "key_padding_mask": none_padded},
-}
+words = one.embed(one.WORDS).double().requires_grad_()             # (8, 4)
+asking, keys_of = words[-3:][None].detach(), words[None].detach()  # (1, 3, 4), (1, 8, 4)
+newest_three = masks.block_future(8)[-3:]                          # (3, 8)
+near = masks.block_future(8) | torch.ones(8, 8).bool().tril(-4)    # (8, 8)
+none_padded = torch.zeros(1, 8, dtype=torch.bool)                  # (1, 8)
 
-# %% tags=["fold-input"]
-rows = {name: [] for name in ways}
-for name, options in ways.items():
-    for i in range(3):
-        output, _ = small_class(words[-3:].detach(), words, words, **right, **options)
-        (reaction,) = gradients(output[i], [words])  # (m, d)
-        rows[name].append(reaction.any(-1).sum())
-display.show(rows, columns=one.WORDS[-3:], corner="keys seen by")
+
+def flagged(x: Tensor, need_weights: bool, padding: Tensor | None = None) -> Tensor:
+    """Let the newest three words ask, with their mask and the flag."""
+    return small_class(asking, x, x, padding, need_weights, newest_three, is_causal=True)[0]
+
+
+def windowed(x: Tensor) -> Tensor:
+    """Let all the words ask, with a window of four and the flag."""
+    return small_class(x, x, x, None, False, near, is_causal=True)[0]
+
+
+# %% tags=["hide-input"]
+seen = {
+    "with weights": noticed(partial(flagged, need_weights=True), keys_of),
+    "no weights": noticed(partial(flagged, need_weights=False), keys_of),
+    "no weights, padding mask": noticed(
+        partial(flagged, need_weights=False, padding=none_padded), keys_of
+    ),
+    "window of four, training": noticed(windowed, keys_of),
+}
+small_class.eval()
+with torch.no_grad():
+    seen["window of four, evaluated"] = noticed(windowed, keys_of)
+assert [sum(row) for row in seen.values()] == [8, 3, 8, 8, 4]
+strips(seen, "flag-and-mask")
 
 # %% [markdown]
-# Without weights, the class takes the flag for a promise that your mask is the square causal one, and drops yours. A
-# padding mask that hides nothing brings it back. So does the [fast path](#cell-id=what-a-fully-masked-row-gets): a
-# model with a sliding window and the flag trains under the square, and runs under its window, if its calls may take
-# that path. So leave out `is_causal`, unless n = m and the mask is the square one.
+# The padding mask of the third strip hides nothing, and yet it brings your mask back. The last two strips are one call
+# of self-attention, without weights, with a window as its mask and the flag beside it: it trains under the square, and
+# runs under its window, because evaluated it takes the [fast path](#cell-id=what-a-fully-masked-row-gets). So leave out
+# `is_causal`, unless n = m and the mask is the square one.
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)
@@ -768,11 +845,12 @@ from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 whole = attend(words, words, words, blocked=masks.block_future(8))[0]  # (n, d)
 last = words[-1:].detach()                                             # (1, d)
+function = F.scaled_dot_product_attention
 calls = {
-    "is_causal=True": lambda q, k: their_attend(q, k, k, is_causal=True),
+    "is_causal=True": lambda q, k: function(q, k, k, is_causal=True),
     "is_causal=True, ours": lambda q, k: attend(q, k, k, is_causal=True)[0],
-    "causal_upper_left": lambda q, k: their_attend(q, k, k, causal_upper_left(1, 8)),
-    "causal_lower_right": lambda q, k: their_attend(q, k, k, causal_lower_right(1, 8)),
+    "causal_upper_left": lambda q, k: function(q, k, k, causal_upper_left(1, 8)),
+    "causal_lower_right": lambda q, k: function(q, k, k, causal_lower_right(1, 8)),
 }
 rows = {}
 for name, call in calls.items():
@@ -849,7 +927,7 @@ others = documents[:, None] != documents              # (9, 9)
 def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
     """Attend within a row, with rotary positions."""
     turned = RotaryEmbedding(6)(x, positions)
-    return their_attend(turned, turned, x, ~blocked)
+    return F.scaled_dot_product_attention(turned, turned, x, ~blocked)
 
 
 # %% tags=["fold-input"]
@@ -879,7 +957,8 @@ print("✓ With the mask, each document comes out as it does alone.")
 # %% [markdown]
 # With positions anew, the second document moves about as much as in one long text; with the mask, not at all.
 # Published training code had this leak [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
-# **block-diagonal**. (Kernels are told the lengths of the documents instead.)
+# **block-diagonal**. (FlashAttention's `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the
+# documents begin.)
 
 # %% [markdown]
 # ## Exercises

@@ -299,9 +299,9 @@ row NaN, gradient NaN. Otherwise: F.scaled_dot_product_attention, row zeros, gra
     """
     fates = fast, weights, function
     kernels = (
-        ("fast path, one call in C++", "booleans; merged with or"),
-        ("softmax in the class", "0 and −∞; both masks added"),
-        ("the function's kernel", "0 and −∞; added"),
+        ("fast path, one call in C++", "masks stay boolean, joined by or"),
+        ("softmax in the class", "masks become 0 and −∞, added"),
+        ("the function's kernel", "masks become 0 and −∞, added"),
     )
     drawing, (ax,) = panels(720, 330)
     ax.set(xlim=(0, 720), ylim=(330, 0))
@@ -309,7 +309,7 @@ row NaN, gradient NaN. Otherwise: F.scaled_dot_product_attention, row zeros, gra
     rows, middle, right = (112, 196, 284), 425, 635
     _draw_label(ax, 118, 30, ("nn.MultiheadAttention",), 220, FAINT)
     questions = (
-        ("self-attention, evaluated without", "gradients, and more (below)?"),
+        ("self-attention, evaluated, no", "gradients, and the list below?"),
         ("need_weights=True?", "(the default)"),
     )
     for y, question in zip(rows, questions, strict=False):
@@ -320,7 +320,7 @@ row NaN, gradient NaN. Otherwise: F.scaled_dot_product_attention, row zeros, gra
     _draw_arrow(ax, (118, rows[0] + 24), (118, rows[1] - 26), "no")
     _draw_arrow(ax, (176, rows[1] + 24), (middle - 100, rows[2] - 12), "no")
     _draw_arrow(ax, (230, rows[2] + 6), (middle - 100, rows[2] + 6))
-    for x, head in ((middle, "who computes, with which masks"), (right, "fully masked row")):
+    for x, head in ((middle, "who computes, and how it masks"), (right, "fully masked row")):
         ax.text(x, 62, head, ha="center", va="center", fontsize=12, style="italic")
     for y, kernel, (row, gradient) in zip(rows, kernels, fates, strict=True):
         _draw_label(ax, middle, y, kernel, 196, COLOURS["n"])
