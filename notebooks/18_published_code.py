@@ -10,10 +10,9 @@
 # missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
 # is passed on in the same way.
 #
-# Here are four designs that people copy. Three are right where they stand, and go wrong when they are
-# carried elsewhere: nothing stops, and no shape gives it away. The fourth is wrong where it stands. It
-# belongs to seven older designs, which follow in a table with one test that all seven have to pass,
-# once they are repaired.
+# Here are six cards that people copy. Three are right where they stand, and go wrong when they are
+# carried elsewhere: nothing stops, and no shape gives it away. The other three are wrong where they stand. Then a
+# tool reads a card for you: your own, if you like. (The arrows in the listings are ours.)
 
 # %% tags=["hide-input"]
 import copy
@@ -128,8 +127,8 @@ print("✓ With the mended flag a new token sees what it sees in the whole text.
 # ## A Hugging Face attention, and the tokenizer's mask
 #
 # In *transformers*, many models have a function `eager_attention_forward`; Llama's is typical
-# [[transformers](../docs/references.md#transformers-eager)]. It takes heads that are split already.
-# Without its dropout and shared keys, this is what it does:
+# [[transformers](../docs/references.md#transformers-eager)]. It takes heads that are split already, so it is easily
+# copied into a model of one's own. Without its dropout and shared keys, this is what it does:
 
 
 # %%
@@ -193,8 +192,8 @@ print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 # ```
 #
 # A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
-# then makes the same vector as query and as key, and nothing resembles a vector more than the vector
-# itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself: about an
+# then makes the same vector as query and as key, and of all keys of that length, none scores higher with a query
+# than the query itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself: about an
 # even share, ten times that, or nearly everything?
 #
 # <details><summary>What do you expect?</summary>
@@ -230,12 +229,16 @@ display.show(rows, columns=["weight on itself"], corner="started by")
 fresh = clones(nn.Linear(512, 512), 4)
 assert all(fresh[0].weight.equal(linear.weight) for linear in fresh)
 assert copied > 8 / 49 > 4 / 49 > redrawn
+assert linears[0].bias.equal(linears[1].bias)
+own_weight(*fresh[:2], x).backward()
+assert not fresh[0].weight.grad.allclose(fresh[1].weight.grad)
 print("✓ All four start equal: a token keeps over eight even shares, redrawn under four.")
 
 # %% [markdown]
-# It keeps 0.23, eleven times an even share: the layer starts out looking at itself. The page's own
-# function `make_model` draws every matrix anew before training, and whoever copies the class alone leaves
-# that behind. The mended line calls `nn.Linear` four times:
+# It keeps 0.23, eleven times an even share: the layer starts out looking at itself. That is measured at the start
+# only; the gradients of the two matrices differ, so training can pull them apart. The page's own function
+# `make_model` draws every matrix anew before training (the biases stay equal), and whoever copies the class alone
+# leaves that behind. The mended line calls `nn.Linear` four times:
 #
 # ```python
 # self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
@@ -243,10 +246,105 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 #
 # Another line travels with it: the fill of -1e9, which float16 refuses.
 
+# %% [markdown] name="plain-list"
+# ## A list of heads, and nothing to train
+#
+# From here on, the cards are wrong where they stand. An old post writes out the paper's formula word for word: a
+# head is a module with projections of its own, and the heads stand in a list
+# [[post](../docs/references.md#post-in-two-versions)]. As printed it stops, because it asks for
+# `torch.ModuleList`, which does not exist. Somebody in a hurry takes a plain Python list, and it runs. Each of the
+# four heads below has a weight and a bias. How many parameters does an optimizer find: eight, two or none?
+#
+# <details><summary>What do you expect?</summary>
+#
+# None. A module registers what is assigned to it if it is a module or a parameter. A list is neither, whatever
+# is in it.
+#
+# </details>
+
+
+# %%
+class Listed(nn.Module):
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.heads = kind(nn.Linear(24, 6) for _ in range(4))
+
+
+counts = {
+    kind.__name__: [len([*Listed(kind).parameters()])] for kind in (list, nn.ModuleList)
+}
+display.show(counts, columns=["parameters"], corner="heads in a")
+
+# %% tags=["proof"]
+assert [*counts.values()] == [[0], [8]]
+unseen = Listed(list).double()
+assert unseen.heads[0].weight.dtype == torch.float32
+assert not unseen.state_dict()
+print("✓ Neither the state_dict nor a change of dtype reaches heads in a plain list.")
+
+# %% [markdown]
+# So the heads stay as they were drawn, and a checkpoint forgets them, while the projection after them trains. **The
+# repair** is `nn.ModuleList`.
+
+# %% [markdown] name="a-factor-of-zero"
+# ## Weighted scores, and a factor of zero
+#
+# A collection of papers in code lets the caller multiply the scores by factors, in one line before the softmax
+# [[collection](../docs/references.md#paper-code-collection)]:
+#
+# ```python
+# scores = scores * attention_weights  # <- (b, h, n, m)
+# ```
+#
+# The name invites you to pass a factor of 0 for a key that should not be seen. Take a query of 1, and two keys of -3
+# and 1, which are the scores as well. Without factors, key 0 has a weight of 0.02. With a factor of 0, does its weight
+# fall to 0, stay, or grow?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It grows. The factor multiplies the *score*, not the weight, and a score of 0 is larger than one of -3.
+#
+# </details>
+
+
+# %% tags=["fold-input"]
+def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
+    """Attend with factors on the scores, as published.
+
+    Args:
+        q: (b, h, n, d), projected.
+        k: (b, h, d, m), projected, its last two axes exchanged.
+        v: (b, h, m, d_v), projected.
+    """
+    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
+    if attention_weights is not None:
+        scores = scores * attention_weights  # (b, h, n, m)
+    if attention_mask is not None:
+        scores = scores.masked_fill(attention_mask, -math.inf)
+    return scores.softmax(-1) @ v  # (b, h, n, d_v)
+
+
+# %%
+query, values = (
+    torch.ones(1, 1, 1, 1),
+    torch.eye(2)[None, None],
+)  # the output is the weights
+keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
+rows = {
+    "no factors": multiplied(query, keys, values, None, None),
+    "factors 0 and 1": multiplied(query, keys, values, None, torch.tensor([0.0, 1.0])),
+}
+rows = {name: row.flatten().tolist() for name, row in rows.items()}
+display.show(rows, columns=["key 0", "key 1"])
+
+# %% [markdown]
+# The factor that should hide the key raises its weight from 0.02 to 0.27. **The repair** is a docstring that says
+# so: what should not be seen belongs into the mask.
+
 # %% [markdown] name="shared-projection"
 # ## Shared projection, and the formula above it
 #
-# This design was wrong from the beginning [[Persson](../docs/references.md#persson)]. Its introduction
+# The last card computes something else than it says [[Persson](../docs/references.md#persson)]. Its introduction
 # prints the formula of multi-head attention, and the code below computes another function. It cuts the
 # embedding into h slices first, and then projects every slice with the *same* small matrix: there are
 # three, one each for queries, keys and values. Here are its scores, in our words.
@@ -280,8 +378,9 @@ class SelfAttention(nn.Module):
 
 
 # %% [markdown]
-# Cut the identity matrix into three slices and project them. What comes out, transposed, is the weight of
-# one wide `nn.Linear` that does the same. How many of its 36 numbers can training choose: 36, 12 or 4?
+# What does the sharing cost? To see it, write the design as one wide `nn.Linear`. A linear map shows its matrix when it
+# is given the identity: so cut the identity matrix into three slices and project them. What comes out, transposed, is
+# the weight of that wide layer. How many of its 36 numbers can training choose: 36, 12 or 4?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -308,7 +407,8 @@ print("✓ A linear layer with this weight gives what the small one gives, slice
 # hardly shows, because the right divisor starts out flat as well, and training can make up for it with larger
 # matrices. No wonder that nobody notices.
 #
-# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays.
+# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays: the final
+# class equals it if its matrices are block-diagonal, as above.
 
 # %% [markdown]
 # <!-- deeper: The two divisors at the start, and the lines of the repair -->
@@ -357,7 +457,7 @@ display.excerpts(
 #
 # You need not read a class line by line to find such a slip. Give it to the
 # [doctor](17_testing_attention.ipynb#cell-id=the-doctor), with a line that says how it is called. To use it
-# outside this book, write `pip install .` in a checkout of its repository, and `from attention_doctor import
+# outside this book, install it as [its page](../docs/package/doctor.md) says, and write `from attention_doctor import
 # adapt, examine`. This class takes values first, and a mask `(b, 1, n, m)` in which True means *allowed*:
 
 # %%
@@ -376,16 +476,22 @@ print(
 )
 
 # %% [markdown]
-# It found the divisor, and the fill, which float16 cannot hold. (After "in" stands the class's own line; the
+# It found the divisor, and the fill, which float16 cannot hold. (With -∞ alone a fully masked row becomes NaN; fill
+# twice, -∞ before the softmax and 0 after it. After "in" stands the class's own line; the
 # remedies show such lines as they are usually written.) It did not object to the sharing: that is
 # another function, but a valid attention. Only you know which function you meant, so compare with a class
 # that you trust, or count the parameters.
 
 # %% [markdown] name="what-they-teach"
-# ## Seven older designs
+# ## Going deeper: seven older designs
 #
-# These turn up when one looks for an explanation with code; the third you know. Each name opens
-# its lines, with its defects left in and run, and how it is mended. [The references](../docs/references.md)
+# The last three cards belong to seven designs that turn up when one looks for an explanation with code.
+
+# %% [markdown]
+# <!-- deeper: All seven, in a table -->
+# ### Going deeper: All seven, in a table
+#
+# Each name opens its lines, with its defects left in and run, and how it is mended. [The references](../docs/references.md)
 # say which version was read; the post and the article are known only from copies without an address, so
 # nobody can say whether they were mended.
 #
@@ -408,31 +514,21 @@ print(
 # classes](../docs/package/published.md). They keep the layout, the order of arguments and the mask of
 # the published ones, and give zeros for a fully masked row.
 
+# %% [markdown]
+# <!-- /deeper -->
+
 # %% [markdown] name="module-per-head"
-# <!-- deeper: Module per head, and the plain list -->
-# ### Going deeper: Module per head, and the plain list
+# <!-- deeper: Module per head -->
+# ### Going deeper: Module per head
 #
 # The post writes out the paper's formula word for word [[Vaswani et al.
 # 2017](../docs/references.md#vaswani-2017), section 3.2.2]: a head is a module with three small
 # projections, the heads are a list, and one more projection follows. As printed, the constructor
 # stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
-# two widths, e and d, in the wrong order. A plain Python list is no way out: it runs, and no optimizer
-# ever sees the heads.
-
+# two widths, e and d, in the wrong order. A [plain list](#cell-id=plain-list) is no way out.
 
 # %%
-class Listed(nn.Module):
-    def __init__(self, kind: type) -> None:
-        super().__init__()
-        self.heads = kind(nn.Linear(24, 6) for _ in range(4))
-
-
 attempt(lambda: torch.ModuleList())
-counts = {
-    kind.__name__: [len([*Listed(kind).parameters()])] for kind in (list, nn.ModuleList)
-}
-assert [*counts.values()] == [[0], [8]]
-display.show(counts, columns=["parameters"], corner="heads in a")
 
 # %% [markdown]
 # **The repair.** An `nn.ModuleList`, the widths in order, and zeros for a fully masked row.
@@ -530,8 +626,8 @@ print("with bias=False:", ", ".join(names))
 # <!-- /deeper -->
 
 # %% [markdown] name="weighted-scores"
-# <!-- deeper: Weighted scores, and a factor of zero -->
-# ### Going deeper: Weighted scores, and a factor of zero
+# <!-- deeper: Weighted scores -->
+# ### Going deeper: Weighted scores
 #
 # Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors $A_i$ from
 # outside multiply the scores of head i before the softmax
@@ -540,47 +636,13 @@ print("with bias=False:", ", ".join(names))
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
 # W^V_i$$
 #
-# True means *blocked* here.
-
-
-# %%
-def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
-    """Attend with factors on the scores, as published.
-
-    Args:
-        q: (b, h, n, d), projected.
-        k: (b, h, d, m), projected, its last two axes exchanged.
-        v: (b, h, m, d_v), projected.
-    """
-    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
-    if attention_weights is not None:
-        scores = scores * attention_weights  # (b, h, n, m)
-    if attention_mask is not None:
-        scores = scores.masked_fill(attention_mask, -math.inf)
-    return scores.softmax(-1) @ v  # (b, h, n, d_v)
-
-
-# %% [markdown]
-# The name `attention_weights` invites users to pass a factor of 0 for a key that should not be seen.
-# Take a query of 1 and keys of -3 and 1, which are the scores; the values are the identity matrix, so
-# the output is the weights.
+# True means *blocked* here. The [factor of 0](#cell-id=a-factor-of-zero) you have seen; here is a fully masked row.
 
 # %%
-query, values = torch.ones(1, 1, 1, 1), torch.eye(2)[None, None]
-keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
-every, zero = torch.ones(1, 2, dtype=torch.bool), torch.tensor([0.0, 1.0])
-rows = {
-    "no factors": multiplied(query, keys, values, None, None),
-    "factors 0 and 1": multiplied(query, keys, values, None, zero),
-    "fully masked": multiplied(query, keys, values, every, None),
-}
-rows = {name: row.flatten().tolist() for name, row in rows.items()}
-display.show(rows, columns=["key 0", "key 1"])
+blocked_row = multiplied(query, keys, values, torch.ones(1, 2, dtype=torch.bool), None)
+display.show(blocked_row.flatten()[None], ["fully masked"], ["key 0", "key 1"])
 
 # %% [markdown]
-# The factor multiplies the *score*, and a score of 0 is larger than one of -3: the weight grows from
-# 0.02 to 0.27.
-#
 # The start is a second defect. The entries of the matrices are drawn with a standard deviation of
 # 0.001<!-- setting -->, whatever the width of the model. Send 49 tokens of variance 1 through the
 # projections, once with Xavier's initial parameters and once with these. Look at the queries and
@@ -703,11 +765,10 @@ display.excerpts(
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## One test for all seven
-#
-# The last test is *parity*, as in [Testing
+# One test holds for all seven, *parity*, as in [Testing
 # attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result): each repaired
-# design, and a final class that gets its parameters, must give the same outputs and gradients.
+# design, and a final class that gets its parameters (without factors, and with $d_k = d_v = e / h$), must give the
+# same outputs and gradients.
 
 
 # %% tags=["proof"]
@@ -735,10 +796,6 @@ designs = DESIGNS.values()
 assert {x.layout for x in designs} == {"(b, n, e)", "(n, b, e)"}
 assert sum(x.true_means == "allowed" for x in designs) == 4
 print("✓ All seven, repaired, give what the final class gives: outputs and gradients.")
-
-# %% [markdown]
-# All seven agree (without factors, and with $d_k = d_v = e / h$), in spite of two layouts, four shapes of
-# masks, and two meanings of True.
 
 # %% [markdown]
 # ## Exercises
@@ -792,11 +849,11 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have read ten designs. Three are right at home, and go wrong where somebody adds a cache, passes
-# another mask, or leaves a function behind. The seven older ones agree with the final class once they
-# are repaired. The salt is back on the card.
+# You have read six cards. Three are right at home, and go wrong where somebody adds a cache, passes
+# another mask, or leaves a function behind. Three were wrong when they were printed; they and the other older ones
+# agree with the final class once they are repaired. The salt is back on the card.
 #
-# > **In short.** Repaired, all seven compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
+# > **In short.** Repaired, all seven older designs compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
 # > for each of h heads, and apply one projection at the end.
 # >
 # > Layouts `(b, n, e)` and `(n, b, e)`; masks `(b, n, m)`, `(n, m, b)`, `(b, h, n, m)` and
