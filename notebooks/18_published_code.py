@@ -243,8 +243,6 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 # ```python
 # self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
 # ```
-#
-# Another line travels with it: the fill of -1e9, which float16 refuses.
 
 # %% [markdown] name="plain-list"
 # ## A list of heads, and nothing to train
@@ -252,8 +250,8 @@ print("✓ All four start equal: a token keeps over eight even shares, redrawn u
 # From here on, the cards are wrong where they stand. An old post writes out the paper's formula word for word: a
 # head is a module with projections of its own, and the heads stand in a list
 # [[post](../docs/references.md#post-in-two-versions)]. As printed it stops, because it asks for
-# `torch.ModuleList`, which does not exist. Somebody in a hurry takes a plain Python list, and it runs. Each of the
-# four heads below has a weight and a bias. How many parameters does an optimizer find: eight, two or none?
+# `torch.ModuleList`, which does not exist. A plain Python list runs. Each of four heads has a weight and a bias. How
+# many parameters does an optimizer find: eight, two or none?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -324,7 +322,7 @@ def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
     return scores.softmax(-1) @ v  # (b, h, n, d_v)
 
 
-# %%
+# %% tags=["fold-input"]
 query, values = (
     torch.ones(1, 1, 1, 1),
     torch.eye(2)[None, None],
@@ -405,7 +403,7 @@ print("✓ A linear layer with this weight gives what the small one gives, slice
 # And there is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of
 # one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. At the start that
 # hardly shows, because the right divisor starts out flat as well, and training can make up for it with larger
-# matrices. No wonder that nobody notices.
+# matrices.
 #
 # **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays: the final
 # class equals it if its matrices are block-diagonal, as above.
