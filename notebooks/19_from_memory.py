@@ -7,14 +7,14 @@
 # it tested.*
 #
 # In an interview, somebody hands you an empty file: *write multi-head attention, without PyTorch's class. Then tell
-# me what a text of 32k tokens keeps in memory.* Eight slips are typical, and in self-attention **all eight run,
-# return the right shape and raise no error.** So learn it as a pianist does, who has the tune in mind and not the
-# dots on the page. Here the tune is eight words: *project, split, score, scale, softmax, mix, merge, project*, and
-# *mask* twice, on either side of the softmax.
+# me what a text of 32k tokens keeps in memory.* Nine slips are typical, and in self-attention **all nine run, return
+# the right shape and raise no error.** Eight of them are wrong. So learn it as a pianist does, who has the tune in
+# mind and not the dots on the page. Here the tune is eight words. They come after the task, so that you can try it
+# without them.
 #
 # Choose your way by the time that you have:
 #
-# - **15 minutes.** Read [the class](#cell-id=the-class) and its slips (3 minutes), put [the words in
+# - **15 minutes.** Read [the tune](#cell-id=the-class), its class and its slips (3 minutes), put [the words in
 #   order](#cell-id=the-words-in-order) (2), and take [the questions](#cell-id=questions-that-follow): answer each
 #   aloud before you read the sentence in bold, and leave the cells (10).
 # - **30 minutes.** Write the class now, [against the clock](#cell-id=against-the-clock) (15), hold it beside
@@ -39,8 +39,11 @@ from annotated_book import chapters, display, exercises
 # weights. Name the parameters as you like, give them initial values, and refuse a width that the heads do not
 # divide. A fully masked row may become NaN; zeros are better, since NaN spreads. Write it here in the notebook, or
 # in a file `mine.py` that imports `math`, `torch` and `nn`. [The doctor](17_testing_attention.ipynb#cell-id=the-doctor),
-# a tool that probes attention and compares it with a right version, examines either, the file from a terminal:
+# a tool that probes attention and compares it with a right version, examines either. For a file, `pip install .` in a
+# checkout of this book's repository brings the command:
 # `attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4`.
+#
+# On a web page, start your phone's clock; in a notebook, the next cell starts one.
 
 # %%
 exercises.from_memory.start_clock()
@@ -101,10 +104,48 @@ MyAttention = chapters.load("short_path").PlainAttention
 exercises.from_memory.check_attention.folded(MyAttention)
 
 # %% [markdown] name="the-class"
-# ## The class, and its eight slips
+# ## The tune, and its nine slips
+#
+# Project, split, score, scale, softmax, mix, merge, project. *Mask* comes twice, on either side of the softmax: it
+# fills scores with −∞ before, and empty rows with 0 after. Each word leaves a shape behind:
+
+# %% tags=["hide-input"]
+from matplotlib.patches import Rectangle
+
+TUNE = "project split score scale softmax mix merge project".split()
+KINDS = ["n, e", "h, n, d", *["h, n, m"] * 3, "h, n, d", "n, e", "n, e"]
+SIZES = {"n, e": (0.76, 0.5), "h, n, d": (0.3, 0.5), "h, n, m": (0.5, 0.5)}
+drawing, (ax,) = display.panels(720, 150)
+for i, (word, axes) in enumerate(zip(TUNE, KINDS)):
+    wide, high = SIZES[axes]
+    hue = display.COLOURS["n" if axes == "n, e" else "h"]
+    for head in range(1 if axes == "n, e" else 3):
+        corner = (i - wide / 2 + 0.07 * head - 0.07, 0.25 + 0.1 * head)
+        ax.add_patch(
+            Rectangle(corner, wide, high, fc="white", ec="none", zorder=2 - head / 9)
+        )
+        ax.add_patch(
+            Rectangle(corner, wide, high, fc=hue, ec=hue, alpha=0.35, zorder=2 - head / 9)
+        )
+    ax.text(i, 1.2, word, ha="center", fontsize=13)
+    ax.text(i, -0.1, f"(b, {axes})", ha="center", fontsize=11)
+for i in (3.5, 4.5):
+    ax.text(i, 1.55, "mask", ha="center", fontsize=12, color=display.COLOURS["d"])
+    ax.plot([i, i], [0.15, 1.45], color=display.COLOURS["d"], lw=1.2, ls=":")
+ax.set(xlim=(-0.5, 7.5), ylim=(-0.2, 1.75))
+ax.axis("off")
+told = ", ".join(f"{word} (b, {axes})" for word, axes in zip(TUNE, KINDS))
+display.finish(
+    drawing, name="the-tune", alt=f"{told}. Mask stands before and after softmax."
+)
+
+# %% [markdown]
+# <!-- deeper: The tune as a class -->
+# ### Going deeper: The tune as a class
 #
 # This is the class of [The short path](short_path.ipynb), which builds each line and compares the
-# whole with PyTorch's class. In the comment of `split`, the dots stand for n or m.
+# whole with PyTorch's class. In the comment of `split`, the dots stand for n or m. The line with `zeros_like` you
+# need not remember: each fill under an `if blocked is not None:` is as good.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -112,9 +153,12 @@ PlainAttention = chapters.load("short_path").PlainAttention
 display.source(PlainAttention)
 
 # %% [markdown]
-# Each of the eight words stands for a call or two, leaves its shape behind, and has its typical slip. Make each
-# slip in the class above, one at a time, and give it a batch: once in self-attention under a causal mask, and once
-# with n queries and m keys, where n, m, h and d all differ. Which slips raise an error?
+# <!-- /deeper -->
+
+# %% [markdown]
+# Each of the eight words has its typical slip, and so has *mask*. Make these nine in the class, one at a time, and
+# give it a batch: once in self-attention under a causal mask, and once with n queries and m keys, where n, m, h and d
+# all differ. Which slips raise an error?
 
 # %% tags=["fold-input"]
 SPLIT = "x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)"
@@ -124,9 +168,10 @@ TOKENS, HEADS, SCORES = "(b, n, e)", "(b, h, n, d)", "(b, h, n, m)"
 SLIPS = {  # a word: what it leaves, the slip, and the slip in code
     "project": (TOKENS, "keys from the query", "self.w_k(key)", "self.w_k(query)"),
     "split": (HEADS, "without the transpose", SPLIT, CUT),
-    "score": (SCORES, "softmax over the queries", ".softmax(-1)", ".softmax(-2)"),
+    "score": (SCORES, "keys times queries", "q @ k.mT", "k @ q.mT"),
     "scale": (SCORES, "divided by √e", "q.size(-1)", "query.size(-1)"),
     "mask": (SCORES, "filled with 0, not −∞", "blocked, -math.inf", "blocked, 0"),
+    "softmax": (SCORES, "over the queries", ".softmax(-1)", ".softmax(-2)"),
     "mix": (HEADS, "keys in place of values", "weights @ v", "weights @ k"),
     "merge": (TOKENS, "without the transpose", MERGE, FLAT),
     "project again": (
@@ -175,14 +220,37 @@ display.show(told, columns=columns, decimals="<", corner="word")
 
 # %% tags=["proof"]
 assert told["project"][2:] == ["right", "error"]
-silent = [told[word][2:] for word in SLIPS if word != "project"]
+assert told["score"][2:] == ["runs, wrong", "error"]
+silent = [ends[2:] for word, ends in told.items() if word not in ("project", "score")]
 assert silent == [["runs, wrong"] * 2] * 7
-print("✓ In self-attention all eight run; seven are wrong, with the right shape.")
+print("✓ In self-attention all nine run; eight are wrong, with the right shape.")
 
 # %% [markdown]
-# Keys from the query are even right, until the keys come from another text. The other seven stay silent in both.
-# So, while somebody watches, compare with `F.scaled_dot_product_attention`, and take sizes that all differ. (The line
-# with `zeros_like` you need not remember: each fill under an `if blocked is not None` is as good.)
+# In self-attention all nine run, and eight are wrong; keys from the query are even right, until the keys come from
+# another text. Sizes that all differ catch two of the nine. So while somebody watches, compare with
+# `F.scaled_dot_product_attention`: a comparison catches each of them, at such sizes.
+#
+# A comparison says *that* you are wrong. The doctor also says where. Give it the class with the softmax over the
+# queries:
+
+# %% tags=["fold-input"]
+from attention_doctor import examine
+
+torch.manual_seed(0)
+right, wrong = SLIPS["softmax"][2:]
+report = examine(with_slip(right, wrong)(24, 4), embed_dim=24, num_heads=4)
+lines = inspect.getsource(PlainAttention).replace(right, wrong).splitlines()
+pointed = [(x.where.line, x.code, x.remedy) for x in report.findings]
+for number, code, remedy in pointed:
+    print(f"wrong: {code}, line {number}")
+    for i in range(number - 3, min(number + 1, len(lines))):
+        print("→" if i + 1 == number else " ", lines[i][8:])
+    print(remedy)
+
+# %% tags=["proof"]
+assert not report.ok
+assert [".softmax(-2)" in lines[number - 1] for number, *_ in pointed] == [True]
+print("✓ It has one finding, and it points at the line that was changed.")
 
 # %% [markdown] name="questions-that-follow"
 # ## Eight questions that follow
@@ -194,7 +262,7 @@ print("✓ In self-attention all eight run; seven are wrong, with the right shap
 # **Yes: block what stands above the diagonal, with `triu(1)`.** Say aloud what True means, before
 # you are asked: here, as in PyTorch's class, True means *blocked*. In PyTorch's function
 # `scaled_dot_product_attention` it means *allowed*. The mask is `(b, n, m)`, or `(1, n, m)` for all samples,
-# and the same for every head. Compare with PyTorch's function and its `is_causal`.
+# and the same for every head: pass `mask[None]` of a mask `(n, m)`, and `mask[:, 0]` of one `(b, 1, n, m)`. Compare with PyTorch's function and its `is_causal`.
 
 
 # %%
@@ -301,15 +369,15 @@ columns = ["10¹² operations", "GB read", "operations for a byte"]
 display.show(rows, columns=columns, decimals=(2, 0, 0))
 
 # %% [markdown]
-# A large GPU can do hundreds of operations in the time in which it reads one byte. In decode, with one
-# operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
+# On paper, an A100 does 156 operations in the time in which it reads one byte ([Tiles](23_tiles.ipynb)), and an H100
+# SXM 295 ([A cache](21_cache.ipynb)). In decode, with one operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
 # 200 tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they
 # store parameters in fewer bits; and each text reads its own cache on top.
 #
 # ### What is rotary?
 #
-# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places
-# enter a score through their distance alone** [[Su et al.](../docs/references.md#su-2021)]. Attention without
+# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places i
+# and j enter a score through the difference i − j alone, sign included** [[Su et al.](../docs/references.md#su-2021)]. Attention without
 # positions and without a mask treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
 # and a cached key keeps its angle.
 
@@ -324,16 +392,18 @@ def rotate(x: Tensor, place: int) -> Tensor:
 
 
 q, k = torch.randn(2, 8, dtype=torch.float64)
-places = [(7, 4), (1007, 1004), (7, 3)]
+places = [(7, 4), (1007, 1004), (4, 7), (7, 3)]
 rows = {f"{i}, {j}": [i - j, rotate(q, i) @ rotate(k, j)] for i, j in places}
-display.show(rows, columns=["distance", "score"], corner="query at, key at")
+display.show(rows, columns=["i − j", "score"], corner="query at, key at")
 
 # %% tags=["proof"]
-near, far, other = (score for _, score in rows.values())
+near, far, turned, other = (score for _, score in rows.values())
 torch.testing.assert_close(near, far)
-assert (near - other).abs() > 1e-3
+assert min((near - turned).abs(), (near - other).abs()) > 1e-3
 assert torch.allclose(rotate(q, 7).norm(), q.norm())
-print("✓ The same distance gives the same score, a thousand words later.")
+print(
+    "✓ The same difference gives the same score a thousand words later; another sign does not."
+)
 
 # %% [markdown]
 # [Positions](20_positions.ipynb) builds it, with the two layouts of pairs that loaders mix up.
@@ -343,8 +413,8 @@ print("✓ The same distance gives the same score, a thousand words later.")
 # **The same result, computed tile by tile, so that the weights `(n, m)` are never stored.** The
 # kernel reads a block of keys and values, and keeps three things for each query: the largest score
 # so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
-# the last two. It does not save operations; its backward pass even computes the scores again. It
-# saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
+# the last two. Without a mask it saves no operations; its backward pass even computes the scores again. (Under a
+# causal mask, it can skip the tiles that are blocked.) It saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
 # 2022](../docs/references.md#dao-2022)]. [Tiles](23_tiles.ipynb) builds it step by step.
 
 # %%
@@ -560,7 +630,7 @@ exercises.from_memory.check_mended.folded(Mended)
 # > ```
 # >
 # > Say what True means in your mask, and what a fully masked row gets. Divide by $\sqrt d$,
-# > transpose before you merge, and test with sizes that all differ.
+# > transpose before you merge, and compare with a version that you trust, at sizes that all differ.
 #
 # The [cheat sheet](cheat_sheet.ipynb) has all this on one page, and the
 # [package](../docs/package/index.md) has the class to use. The next chapters show what today's

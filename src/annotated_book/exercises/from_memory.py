@@ -18,7 +18,7 @@ def start_clock() -> None:
     """Start the clock; the verdict on ``MyAttention`` says how long it took."""
     global _started
     _started = time.monotonic()
-    print(f"The clock is running. {_MINUTES} minutes is a good time.")
+    print(f"In a notebook, the clock now runs. {_MINUTES} minutes is a good time.")
 
 
 def _taken() -> str:
