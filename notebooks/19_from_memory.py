@@ -402,7 +402,7 @@ torch.testing.assert_close(near, far)
 assert min((near - turned).abs(), (near - other).abs()) > 1e-3
 assert torch.allclose(rotate(q, 7).norm(), q.norm())
 print(
-    "✓ The same difference gives the same score a thousand words later; another sign does not."
+    "✓ The same i − j gives the same score a thousand words later; its negative does not."
 )
 
 # %% [markdown]
