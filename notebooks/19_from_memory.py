@@ -112,7 +112,7 @@ exercises.from_memory.check_attention.folded(MyAttention)
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
-TUNE = "project split score scale softmax mix merge project".split()
+TUNE = ["project", "split", "score", "scale", "softmax", "mix", "merge", "project"]
 KINDS = ["n, e", "h, n, d", *["h, n, m"] * 3, "h, n, d", "n, e", "n, e"]
 SIZES = {"n, e": (0.76, 0.5), "h, n, d": (0.3, 0.5), "h, n, m": (0.5, 0.5)}
 drawing, (ax,) = display.panels(720, 150)
