@@ -17,7 +17,7 @@
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters, display, measured
+from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
@@ -31,7 +31,7 @@ pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
 display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %% [markdown]
-# The product makes every number. Splitting and stacking only move numbers, and look like tidying up. Could you leave
+# The product $XW$ makes every number. Splitting and stacking only move numbers, and look like tidying up. Could you leave
 # out the cut? And does it matter how you stack?
 
 # %% [markdown] name="one-matrix-holds-every-head"
@@ -44,7 +44,6 @@ display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
-endings = {"thirsty": x, "sweet": one.SWEET_EMBEDDINGS}
 (q_1, k_1, v_1), (q_2, k_2, v_2) = two.HEADS
 w_q = torch.cat([q_1, q_2], dim=1)  # (e, h * d)
 w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
@@ -55,10 +54,6 @@ k = x @ w_k                         # (n, h * d)
 # Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
 # neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
 # where to cut.
-
-# %% tags=["proof"]
-assert torch.equal(k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
-print("✓ The wide product holds the keys of both heads, number by number.")
 
 # %% [markdown]
 # ## Why cut at all?
@@ -73,21 +68,25 @@ print("✓ The wide product holds the keys of both heads, number by number.")
 #
 # </details>
 #
-# Here the query of *it* meets three keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. A sum is
-# divided by the root of the width that was added up: for a head √2, since d = 2, and not √4, which belongs to the uncut
-# sheet. From these scores, and those of the other words, the softmax makes the weights on the right.
+# Here the query of *it* meets three keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. Each sum
+# is divided by the root of its width: uncut √4, cut √2.
 
 # %% tags=["hide-input"]
 three = ["cat", "milk", "thirsty"]
-_, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
-shares = torch.cat([uncut[None], two.two_heads(x)[1]])[:, it]  # (3, n)
-display.two_sums(
-    (x @ w_q)[it], one.embed(three) @ w_k, three, shares, one.WORDS, name="two-sums"
-)
+display.two_sums((x @ w_q)[it], one.embed(three) @ w_k, three, name="two-sums")
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6, and 0.17 of the weight: *it*
-# cannot look for an animal and a food separately.
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6. With the scores of the other five
+# words, the softmax makes of them the weights of *it*:
+
+# %% tags=["hide-input"]
+_, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
+shares = torch.cat([uncut[None], two.two_heads(x)[1]])[:, it]  # (3, n)
+who = "uncut", "cut, head 1", "cut, head 2"
+display.show(dict(zip(who, shares.tolist())), columns=one.WORDS)
+
+# %% [markdown]
+# Uncut, *cat* and *milk* get 0.17 each: *it* cannot look for an animal and a food separately.
 #
 # And what does *it* receive? $W_V$ hands *quality* to each head, in the first column of its strip. Each column of V is
 # collected with the weights of its head; uncut, all four with the same.
@@ -100,9 +99,9 @@ ways = {
 display.handed_over(x, w_v, one.WORDS, one.FEATURES, ways, name="handed-over")
 
 # %% [markdown]
-# Cut, the animal head hears 0.97 and the food head 0.19: the cat. Uncut, both get 1.09: 0.46 · 2 from *thirsty* and
-# 0.17 · 1 from *it* itself. That is louder than any true answer, and it answers nothing, for the two are the same,
-# whatever the last word is.
+# Cut, the animal head hears 0.97 and the food head 0.19: so *it* is the cat. Uncut, both get 1.09: 0.46 · 2 from
+# *thirsty* and 0.17 · 1 from *it* itself. That is louder than either answer, and says nothing: both strips of V hold the
+# same column, so one set of weights can only bring the same number twice, whatever the last word is.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -116,8 +115,8 @@ print("✓ Uncut, animal and food are the same, whichever of the nine words come
 # ## Split, then stack
 #
 # So the cut is needed. Is it enough? `split` cuts the sheet into strips of d columns. `torch.stack` lays them along a
-# new axis, and you say where: in front with `dim=0`, which is what it does by itself, or in the middle with `dim=1`,
-# so that the pieces of a word stay together.
+# new axis, and you say where: in front with `dim=0`, the default, or in the middle with `dim=1`, so that the pieces of a
+# word stay together. Take the default first.
 
 
 # %%
@@ -136,6 +135,7 @@ q, k, v = (split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
 mixed, weights = one.attend(q, k, v)                            # (h, n, d), (h, n, n)
 
 # %% tags=["proof"]
+assert torch.equal(x @ w_k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
 for head, matrices in enumerate(two.HEADS):
     assert torch.equal(x @ matrices[2][:, 0], x[:, one.FEATURES.index("quality")])
     alone = one.attend(*(x @ matrix for matrix in matrices))  # (8, 2), (8, 8)
@@ -144,7 +144,80 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 
 # %% [markdown]
 # `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2.
+
+# %% [markdown]
+# ## Along the other axis
 #
+# And does it matter how you stack? Take the pair of heads once more, stack with `dim=1`, and lay the strips side by side
+# again from the same axis:
+#
+# ```diff
+# - torch.stack(pieces)                 # (h, n, d)
+# + torch.stack(pieces, dim=1)          # (n, h, d)
+# - torch.cat(x.unbind(0), dim=-1)      # (n, h * d)
+# + torch.cat(x.unbind(1), dim=-1)      # (n, h * d)
+# ```
+#
+# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
+
+# %% tags=["fold-input"]
+endings = {"thirsty": x, "sweet": one.SWEET_EMBEDDINGS}
+rows = {"cut, dim=0": [], "uncut": [], "cut, dim=1": []}
+for words in endings.values():
+    wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
+    rows["uncut"] += (one.attend(*wide)[0] @ two.W_O)[it, :2].tolist()
+    for dim in (0, 1):
+        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
+        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
+        rows[f"cut, dim={dim}"] += (merged @ two.W_O)[it, :2].tolist()
+columns = [f"{word}: {feature}" for word in endings for feature in one.FEATURES[:2]]
+display.show(rows, columns=columns)
+
+# %% [markdown]
+# Others, in the usual shape: 1.00, four times, and as deaf to the last word as the uncut sheet. `@` multiplies the last
+# two axes, separately for each entry of a batch, and counts all axes before them as batch. With `dim=1` the last two are
+# h and d: each word is a batch entry of its own, and its heads attend to each other.
+
+# %% tags=["hide-input"]
+titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
+display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
+
+# %% [markdown]
+# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
+# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
+# strips, and keep all words of a strip together.**
+
+# %% tags=["proof"]
+all_three = w_q, w_k, w_v
+for word in range(8):
+    changed = x.clone()  # (n, e)
+    changed[word] += torch.arange(4)
+    for dim in (0, 1):
+        before, after = (
+            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
+            for y in (x, changed)
+        )
+        moved = (after - before).select(1 - dim, it).abs().max().item()
+        assert bool(moved) == (dim == 0 or word == it)
+few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
+assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
+refused = ""
+try:
+    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
+except RuntimeError as error:
+    refused = str(error)
+assert "must match the size" in refused
+single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
+assert len(one.attend(*single)[0]) == 8
+print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
+
+# %% [markdown]
+# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
+# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
+# > refuses to pair 3 batch entries with 8; a single query is *broadcast* to the 8 keys: 8 rows come back where you
+# > asked for 1, without an error.
+
+# %% [markdown]
 # ## Back together, and what W_O is for
 #
 # After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* has heard about
@@ -161,10 +234,12 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
     return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
 
 
-q, k, v = (split_and_stack(endings["sweet"] @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
-mixed = one.attend(q, k, v)[0]                                                 # (h, n, d)
-merged = unstack_and_concatenate(mixed)                                        # (n, h * d)
-output = merged @ two.W_O                                                      # (n, e)
+q, k, v = (
+    split_and_stack(one.SWEET_EMBEDDINGS @ w, 2) for w in (w_q, w_k, w_v)
+)                                        # (h, n, d)
+mixed = one.attend(q, k, v)[0]           # (h, n, d)
+merged = unstack_and_concatenate(mixed)  # (n, h * d)
+output = merged @ two.W_O                # (n, e)
 
 # %% tags=["hide-input"]
 display.back_together(
@@ -243,15 +318,7 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
-# in a call. [Speed](15_speed.ipynb) times one call of a list of eight heads, and of eight at once, split as in the next
-# chapter: 512<!-- setting --> tokens or more, forward alone and with gradients, on a CPU with two threads. The list takes
-# longer each time, and less than half as long again.
-
-# %% tags=["hide-input"]
-for timed in measured.find("one by one"):
-    longer = timed["ratios"]["all heads at once"]["a list of heads"][1]  # the median
-    _, tokens, _, heads = timed["size"]
-    assert (heads, timed["threads"], tokens >= 512, 1 < longer < 1.5) == (8, 2, True, True)
+# in a call; [Speed](15_speed.ipynb) takes the time of both.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -323,76 +390,6 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# ## Along the other axis
-#
-# The second question of this page is still open: does it matter how you stack? Take the pair of heads once more, stack
-# with `dim=1`, and take the strips back from the same axis:
-#
-# ```diff
-# - torch.stack(pieces)                 # (h, n, d)
-# + torch.stack(pieces, dim=1)          # (n, h, d)
-# - torch.cat(x.unbind(0), dim=-1)      # (n, h * d)
-# + torch.cat(x.unbind(1), dim=-1)      # (n, h * d)
-# ```
-#
-# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
-
-# %% tags=["fold-input"]
-rows = {"cut, dim=0": [], "uncut": [], "cut, dim=1": []}
-for words in endings.values():
-    wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
-    rows["uncut"] += (one.attend(*wide)[0] @ two.W_O)[it, :2].tolist()
-    for dim in (0, 1):
-        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
-        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
-        rows[f"cut, dim={dim}"] += (merged @ two.W_O)[it, :2].tolist()
-columns = [f"{word}: {feature}" for word in endings for feature in one.FEATURES[:2]]
-display.show(rows, columns=columns)
-
-# %% [markdown]
-# Others, in the usual shape: 1.00, four times, and as deaf to the last word as the uncut sheet. `@` multiplies the last
-# two axes and takes all axes before them for independent problems. With `dim=1` the last two are h and d: each word is a
-# problem of its own, and its heads attend to each other.
-
-# %% tags=["hide-input"]
-titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
-display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
-
-# %% [markdown]
-# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
-# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
-# strips, and keep all words of a strip together.**
-
-# %% tags=["proof"]
-all_three = w_q, w_k, w_v
-for word in range(8):
-    changed = x.clone()  # (n, e)
-    changed[word] += torch.arange(4)
-    for dim in (0, 1):
-        before, after = (
-            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
-            for y in (x, changed)
-        )
-        moved = (after - before).select(1 - dim, it).abs().max().item()
-        assert bool(moved) == (dim == 0 or word == it)
-few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
-assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
-refused = ""
-try:
-    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
-except RuntimeError as error:
-    refused = str(error)
-assert "must match the size" in refused
-single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
-assert len(one.attend(*single)[0]) == 8
-print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
-
-# %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
-# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
-# > refuses to pair 3 problems with 8; a single query is *broadcast*: 8 rows come back, without an error.
 
 # %% [markdown]
 # ## Exercises

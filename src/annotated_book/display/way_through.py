@@ -244,31 +244,26 @@ def two_sums(
     query: Tensor,
     keys: Tensor,
     words: Sequence[str],
-    weights: Tensor,
-    sentence: Sequence[str],
     *,
     name: str,
 ) -> Output:
-    """Draw what “it” scores and looks at, uncut with one sum for a key, and cut with one per head.
+    """Draw how “it” scores keys, uncut with one sum for a key, and cut with one per head.
 
     Args:
         query: (h * d,), the columns of head 1 before those of head 2.
         keys: (m, h * d).
         words: m of them.
-        weights: (3, n), uncut, of head 1 and of head 2.
-        sentence: the n words of these.
         name: the figure's name, see ``finish``.
     """
     half, left, wide = len(query) // 2, 56, 29
     uncut = left + wide * len(query) + 8
     cut, one, two = uncut + 30, uncut + 98, uncut + 138  # the sums of both heads, divided ones
-    high = max(66 + 24 * len(words), 50 + 18 * len(sentence))
-    drawing, (scores, looks) = panels(656, high, columns=2)
+    high = 62 + 24 * len(words)
+    drawing, (scores,) = panels(two + 78, high)
     look: dict[str, Any] = {"va": "center", "fontsize": 11}
     heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
-    for ax in (scores, looks):
-        ax.set(xlim=(0, two + 78), ylim=(high, 0))
-        ax.axis("off")
+    scores.set(xlim=(0, two + 78), ylim=(high, 0))
+    scores.axis("off")
     for (title, colour), middle in zip(heads, (half / 2, half + half / 2), strict=True):
         scores.text(left + wide * middle, 10, title, ha="center", color=colour, **look)
     titles = {
@@ -299,15 +294,6 @@ def two_sums(
             f"divided {divided[0]}, and {divided[1]} and {divided[2]}"
         )
     scores.plot([left + wide * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
-    looks.text(138, 10, "the weights of it", ha="center", **look)
-    for j, word in enumerate(sentence):
-        looks.text(58, 50 + 18 * j, word, ha="right", **look)
-    for i, (who, colour) in enumerate([("uncut", "black"), *heads]):
-        looks.text(64 + 52 * i + 22, 30, who, ha="center", color=colour, **look)
-        for j, weight in enumerate(weights[i].tolist()):
-            shade = 0.04 + 0.6 * weight
-            _cells(looks, 64 + 52 * i, 50 + 18 * j, [f"{weight:.2f}"], 44, "nhd"[i], shade)
-        told.append(f"weights, {who}: {' '.join(_written(weights[i].tolist()))}")
     alt = f"The query of “it”, {' '.join(asked)}, times keys. {'; '.join(told)}."
     return finish(drawing, name=name, alt=alt)
 

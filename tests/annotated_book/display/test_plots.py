@@ -71,9 +71,7 @@ def a_sheet(name="sheet"):
 
 def some_sums(name="sums"):
     query, keys = torch.tensor([2.0, 1, 3, 1]), torch.tensor([[3.0, 0, 0, 1], [2, 2, 1, 2]])
-    return display.two_sums(
-        query, keys, ["because", "c"], weights(3, 3), ["a", "because", "c"], name=name
-    )
+    return display.two_sums(query, keys, ["because", "c"], name=name)
 
 
 def some_values(name="values"):
@@ -218,7 +216,7 @@ def test_a_score_that_is_cut_is_two_sums():
     seen = texts(some_sums())
     assert seen[seen.index("2·2") :][:7] == parts
     divided = [x for a, b in ((6, 1), (6, 5)) for x in ((a + b) / 2, a / 2**0.5, b / 2**0.5)]
-    numbers = [f"{x:.2f}" for x in (*divided, *weights(3, 3).flatten())]
+    numbers = [f"{x:.2f}" for x in divided]
     assert [text for text in seen if "." in text] == numbers
 
 
