@@ -12,15 +12,20 @@ const coming = new IntersectionObserver(
   { rootMargin: "400px" },
 );
 
+const load = (frame) => import(new URL(`../${frame.dataset.live}.js`, import.meta.url));
+
 async function start(frame) {
   try {
-    const { default: module } = await import(
-      new URL(`../${frame.dataset.live}.js`, import.meta.url)
-    );
+    const { default: module } = await load(frame);
     await mount(frame, module);
   } catch (error) {
     console.error(`the live figure ${frame.dataset.live} did not start`, error);
   }
 }
 
-for (const frame of document.querySelectorAll(".aa-live")) coming.observe(frame);
+const frames = [...document.querySelectorAll(".aa-live")];
+for (const frame of frames) coming.observe(frame);
+// Whoever jumps to a figure finds its module loaded: a press before it starts would be lost.
+globalThis.requestIdleCallback?.(() => {
+  for (const frame of frames) load(frame).catch(() => {});
+});
