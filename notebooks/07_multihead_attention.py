@@ -3,7 +3,7 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *9 minutes and 12 of exercises. Afterwards you can write the whole class, and show that it is right.*
+# *9 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
 # mask. Do they fit? Here they are put together, in 18 lines. In the margin stand the chapters in which you made
@@ -56,7 +56,7 @@ class PlainAttention(nn.Module):
         self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x):
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d)
 
     def merge(self, x):
         return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)
@@ -72,21 +72,24 @@ class PlainAttention(nn.Module):
 display.margin(PlainAttention, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
-# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class itself gives
-# the mask, `(b, n, m)`, its axis for the heads, `blocked[:, None]`. So padding, `(b, m)`, goes in as `padding[:, None]`,
-# and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks nothing.
+# Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
+# heads' axis to the mask: it takes `(b, n, m)`, and `blocked[:, None]` is `(b, 1, n, m)`. So padding, `(b, m)`, goes in as
+# `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
+# nothing.
 #
 # Some lines take several steps at once. One by one they are nine: **three in, four across, two out.**
 #
-# | step | in the class | leaves | chapter |
-# |---|---|---|---|
-# | ask, offer, bring | `w_q`, `w_k`, `w_v`, each with `split` | `(b, h, n, d)`, `(b, h, m, d)` twice | 3, 4 |
-# | compare | `q @ k.mT`, divided by the root | `(b, h, n, m)` | 1 |
-# | cover | the first `masked_fill` | `(b, h, n, m)` | 6 |
-# | share | `softmax` | `(b, h, n, m)` | 1 |
-# | cover | the second `masked_fill` | `(b, h, n, m)` | 6 |
-# | collect | `weights @ v`, then `merge` | `(b, n, h * d)` | 1, 4 |
-# | write | `w_o` | `(b, n, e)` | 2 |
+# | step | the field's name | in the class | leaves | chapter |
+# |---|---|---|---|---|
+# | ask | project in, split | `w_q`, `split` | `(b, h, n, d)` | 3, 4 |
+# | offer | project in, split | `w_k`, `split` | `(b, h, m, d)` | 3, 4 |
+# | bring | project in, split | `w_v`, `split` | `(b, h, m, d)` | 3, 4 |
+# | compare | score | `q @ k.mT`, divided by the root | `(b, h, n, m)` | 1 |
+# | cover | mask | the first `masked_fill` | `(b, h, n, m)` | 6 |
+# | share | softmax | `softmax` | `(b, h, n, m)` | 1 |
+# | cover | mask again | the second `masked_fill` | `(b, h, n, m)` | 6 |
+# | collect | mix, merge | `weights @ v`, `merge` | `(b, n, h * d)` | 1, 4 |
+# | write | project out | `w_o` | `(b, n, e)` | 2 |
 #
 # ## One call
 #
@@ -107,9 +110,8 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # %% [markdown]
 # It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
 # is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
-# chapter. Press the steps of this map, and follow the numbers of *it* to the answer. It calls them by the field's names:
-# *score* compares, *mask* covers, *softmax* shares, *mix* and *merge* collect. (Two rows of padding follow the cat
-# sentence, so that there is something to cover; the second cover changes nothing here.)
+# chapter. Follow the numbers of *it* from left to right, and press a step to see all of them. (Two rows of padding follow
+# the cat sentence, so that there is something to cover; the second cover changes nothing here.)
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -122,8 +124,9 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # %% [markdown]
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines; press
-# an underlined part to take it out, press several. Four calls compare what is left with the whole class:
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines, with
+# six parts underlined; the two transposes are one, since the second undoes the first. Press a part to take it out, press
+# several. Four calls compare what is left with the whole class:
 
 # %% tags=["hide-input"]
 SOURCE = display.source(PlainAttention).text
@@ -198,8 +201,8 @@ for name, (whole, (asks, offers, *_)) in trials.items():
 display.show(sized, columns=[*"bnmhd", ""], corner="call", decimals="<")
 
 # %% [markdown]
-# Take out the six, one after the other. How often does the first call stop? (The two transposes go together, since the
-# second undoes the first: either without the other stops every call.)
+# A call can *stop* with an error; its output can *differ*, or hold *NaN*; or the part is *unnoticed*: it is gone, and the
+# output is right. Take out the six, one after the other. How often does the first call stop?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -246,8 +249,9 @@ said = {"with the root": output[0, it, :2], "without": rootless[0, :2]}
 display.show(said, columns=one.FEATURES[:2])
 
 # %% [markdown]
-# More animal, less food: the answer is clearer, and on this sentence you would keep the change. Among many random keys of
-# a wide head, one then [takes nearly everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
+# More animal, less food: the answer is clearer, and on this sentence you would keep the change. But the more numbers
+# a head has, the larger are its scores, and with random numbers and many keys, one key then [takes nearly
+# everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
 # stand where the heads of `(b, h, n, m)` are. Number the masks of two sentences 1 and 2. Which does each head get?
@@ -302,16 +306,19 @@ print(
 # %% [markdown]
 # So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
 # sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
-# and one sample empty.** (PyTorch's class itself gives NaN for that sample with its defaults. Compare with
-# `need_weights=False`, in training.)
+# and one sample empty.** (For that sample PyTorch's class gives NaN, unless you call it with `need_weights=False`; and in
+# evaluation without gradients its fast path for self-attention gives NaN even then.)
 #
 # Six parts are not every mistake. Can you break a line so that this call does *not* notice?
 #
 # <details><summary>What do you expect?</summary>
 #
-# You can, in at least three ways. Take out the `raise`, or `.bool()`, which only a call without a mask reaches.
-# Or fill with $-10^9$ in the place of $-\infty$: beside other scores that is rounded to a weight of 0, and
-# where a row is fully masked, the second fill covers the mistake.
+# You can, in at least three ways:
+#
+# - Take out the `raise`: this call's heads divide the width.
+# - Take out `.bool()`: only a call without a mask comes past it.
+# - Fill with $-10^9$ in the place of $-\infty$: its exponential is rounded to 0. Only a fully masked row becomes uniform,
+#   and there the second fill covers the mistake.
 #
 # But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the mask to its first query, `blocked[:, None,
 # :1]`. The call notices both, and a call whose values are its keys, with padding alone, notices neither.
@@ -344,20 +351,17 @@ theirs = nn.MultiheadAttention(24, 4, batch_first=True)
 given = {"attn_mask": emptied.repeat_interleave(4, 0)}
 assert theirs(query, key, value, **given)[0][2].isnan().all()
 assert theirs(query, key, value, need_weights=False, **given)[0].isfinite().all()
+given = {"attn_mask": emptied[..., :5].repeat_interleave(4, 0), "need_weights": False}
+assert theirs(query, query, query, **given)[0].isfinite().all()
+with torch.no_grad():
+    assert theirs.eval()(query, query, query, **given)[0][2].isnan().all()
+    assert theirs.train()(query, query, query, **given)[0].isfinite().all()
 print("✓ The call notices two of the five; padding alone, with keys for values, none.")
-
-# %% [markdown]
-# ## The cat, or the milk
-#
-# This is the end of Part I. It began with a pencil and a question: *the cat drank milk because it was thirsty*, and what
-# does *it* mean? Two numbers answer, 0.97 for the animal and 0.19 for the food, and one other last word, *sweet*, turns them round. You
-# have made every line on the way to them, and you know what the answer looks like when one of them is missing: mostly
-# like an answer.
-#
-# One thing is left to find out: does the watch come together on an empty bench?
 
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
+#
+# Does the watch come together on an empty bench?
 #
 # *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, one step a line: **three in**, ask,
 # offer, bring; **four across**, compare, cover, share, cover; **two out**, collect, write.
@@ -415,7 +419,7 @@ class MyAttention(nn.Module):
         self.w_o = nn.Linear(embed_dim, embed_dim)
 
     def split(self, x):
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d)
 
     def merge(self, x):
         return x.transpose(1, 2).flatten(2)  # (b, n, h * d)
@@ -437,22 +441,32 @@ class MyAttention(nn.Module):
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
 # %% [markdown]
-# To check a class in a file of your own, take two functions along from [the short
-# path](short_path.ipynb#cell-id=compared-with-pytorch): `lend` gives PyTorch's class the numbers of yours, and `compare`
-# holds the two side by side. They need nothing but PyTorch. [From memory](19_from_memory.ipynb) asks you to write the
-# class again, against the clock.
+# <!-- deeper: check a class in a file of your own -->
+# ### Going deeper: check a class in a file of your own
+#
+# `lend` gives PyTorch's class the numbers of yours, and `compare` holds the two side by side. They are those of [the short
+# path](short_path.ipynb#cell-id=compared-with-pytorch), and need nothing but `import torch` and `from torch import nn`.
+
+# %% tags=["hide-input"]
+short = chapters.load("short_path")
+display.source(short.lend)
+
+# %% tags=["hide-input"]
+display.source(short.compare)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% tags=["proof"]
-compare = chapters.load("short_path").compare
 for kind in (MyAttention, PlainAttention):
-    compare(kind)
-assert display.source(chapters.load("short_path").PlainAttention).text == SOURCE
+    short.compare(kind)
+assert display.source(short.PlainAttention).text == SOURCE
 refused = 0
 for part in WHEELS.values():
     without_it = {"nn": nn, "math": math, "torch": torch}
     exec(SOURCE.replace(part, ""), without_it)
     try:
-        compare(without_it["PlainAttention"])
+        short.compare(without_it["PlainAttention"])
     except (AssertionError, RuntimeError):
         refused += 1
 assert refused == len(WHEELS)
@@ -461,11 +475,39 @@ print(
 )
 
 # %% [markdown]
+# ## The cat, or the milk
+#
+# With a class of yours that passes, Part I ends. It began with a pencil and a question: *the cat drank milk because
+# it was thirsty*, and what does *it* mean? Two numbers answer, 0.97 for the animal and 0.19 for the food, and one other
+# last word, *sweet*, turns them round. You have made every line on the way to them, and you know what the answer looks
+# like when one of them is missing: mostly like an answer.
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
+# > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
+# > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
+# >
+# > Three in, four across, two out: from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the scores, `(b, h, n, m)`;
+# > and back to `(b, n, e)`.
+# >
+# > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
+# > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
+# > settings: compare `batch_first` and `dropout` by eye. And make sure that your `forward` runs at all: count its calls.
+#
+# Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
+# nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
+# which each word works on what it has collected, so that the next layer can ask a better question.
+
+# %% [markdown]
+# ## Before you swap
+#
 # Is your class to take the place of PyTorch's, or the other way round? [Before you
 # swap](../docs/package/before-you-swap.md) lists what raises no error then. Three things matter most:
 #
 # - *Words as `(b, n, e)`*: write `batch_first=True`. By default they are `(n, b, e)`: the shapes are right, and words
-#   [talk through the walls](05_batches.ipynb#cell-id=what-equal-sizes-hide).
+#   of different sentences [attend to one another](05_batches.ipynb#cell-id=what-equal-sizes-hide).
 # - *Masks*: True is *blocked* in PyTorch's class and in yours, and *allowed* in `F.scaled_dot_product_attention`.
 # - *A subclass of PyTorch's class*: inside PyTorch's own layer, the `forward` that you changed [may never
 #   run](../docs/package/before-you-swap.md#a-forward-that-never-runs), so count its calls.
@@ -486,7 +528,7 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
 print("✓ With dropout, some rows add up to another sum in training; in evaluation, none.")
 
 # %% [markdown]
-# ## Exercises
+# ## More exercises
 #
 # ### Four shapes
 #
@@ -534,9 +576,6 @@ my_shapes = {
 }
 
 exercises.multihead_attention.check_shapes.folded(my_shapes)
-
-# %% [markdown]
-# ## More exercises
 
 # %% [markdown] name="a-score-of-your-own"
 # ### A score of your own
@@ -666,21 +705,3 @@ def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
 
 
 exercises.multihead_attention.check_take_over.folded(take_over)
-
-# %% [markdown]
-# ## What you have now
-#
-# > **In short.** $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \ldots,
-# > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
-# > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
-# >
-# > Three in, four across, two out: from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the scores, `(b, h, n, m)`;
-# > and back to `(b, n, e)`.
-# >
-# > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
-# > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
-# > settings: compare `batch_first` and `dropout` by eye. And count that your `forward` runs.
-#
-# Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
-# nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
-# which each word works on what it has collected, so that the next layer can ask a better question.

@@ -588,7 +588,7 @@ class PlainAttention(nn.Module):
         self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x):
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, ..., d)
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d)
 
     def merge(self, x):
         return x.transpose(1, 2).flatten(2)  # (b, h, n, d) -> (b, n, h * d)

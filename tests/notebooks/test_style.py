@@ -54,8 +54,11 @@ def test_shapes_in_docstrings_are_ones_that_are_checked(script):
 
 @pytest.mark.parametrize("script", CHAPTERS, ids=lambda script: script.stem)
 def test_the_end_leads_on_to_the_next_chapter(script):
-    end = scripts.notebook(script).cells[-1].source
-    assert end.startswith("## What you have now"), f"{script.name} ends with what one has now"
+    cells = [cell.source for cell in scripts.notebook(script).cells]
+    boxes = [i for i, text in enumerate(cells) if text.startswith("## What you have now")]
+    assert len(boxes) == 1, f"{script.name} ends with what one has now"
+    end, *after = cells[boxes[0] :]
+    assert not after or "## More exercises" in "\n".join(after), "only an appendix comes after it"
     for following in CHAPTERS[CHAPTERS.index(script) + 1 :][:1]:
         link = f"]({following.stem}.ipynb)"
         assert link in end, f"the end of {script.name} has no link to {following.name}"

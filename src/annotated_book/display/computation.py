@@ -67,9 +67,10 @@ STEPS = {
 }
 CAPTION = (
     "Point at a step, tap it, or choose it with the arrow keys, to read what it does. In every map "
-    "a row is a word, and the two dots are padding; the row of <i>it</i> is framed, and its "
-    "numbers stand below. The stronger the colour, the larger the number, compared with the others "
-    "of the map. All of them were computed when this page was built."
+    "a row is a word, and the two dots are padding; the row of <i>it</i> is framed. Below each map "
+    "stand some of its numbers, and under all of them those of the chosen step. The stronger the "
+    "colour, the larger the number, compared with the others of the map. All of them were computed "
+    "when this page was built."
 )
 
 UNDER = (
@@ -151,7 +152,10 @@ def chapter_map(*lit: str) -> Output:
 
 
 def whole_map() -> Output:
-    """Draw the large map: a step that is pointed at or focused shows its explanation."""
+    """Draw the large map: each step with some numbers of “it”; the chosen one is explained.
+
+    At rest the last one is chosen, so that the picture ends with the answer.
+    """
     made = computation()
     animal, food = made["project out"]["output"][_IT, :2].tolist()
     share = made["softmax"]["weights"][0, _IT, _THIRSTY].item()
@@ -159,11 +163,12 @@ def whole_map() -> Output:
     says, steps = {step: line.format(**facts) for step, (_, line) in STEPS.items()}, []
     for i, (step, (shape, _)) in enumerate(STEPS.items()):
         names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'
-        checked = "" if i else " checked"
+        checked = " checked" if i == len(STEPS) - 1 else ""
         steps.append(
             f'<li><label class="aa-step"><input type="radio" name="aa-step" autocomplete="off" '
             f'{names}{checked}>{_drawing(step)}<b id="aa-step-{i}">{step}</b> '
-            f'<code>{shape}</code></label><p id="aa-says-{i}">{says[step]}</p>{_table(step)}</li>'
+            f"<code>{shape}</code>{_few(step)}</label>"
+            f'<p id="aa-says-{i}">{says[step]}</p>{_table(step)}</li>'
         )
     words = " ".join(f"<b>{word}</b>" if word == "it" else word for word in WORDS)
     html = colour_shapes(
@@ -172,6 +177,22 @@ def whole_map() -> Output:
         f"<figcaption>{CAPTION}</figcaption></figure>"
     )
     return Output("\n".join(f"{step}: {line}" for step, line in says.items()), html)
+
+
+def _few(step: str) -> str:
+    """Write a few numbers of “it” that a step leaves behind, those on the way to the answer."""
+    (name, x), *_ = computation()[step].items()
+    its = x[..., _IT, :]
+    if step == "project out":
+        said, rows = "animal, food", its[:2, None]
+    elif x.size(-1) == len(WORDS):
+        key = len(WORDS) - 1 if step == "mask" else _THIRSTY
+        said = "for padding" if step == "mask" else f"for {WORDS[key]}"
+        rows = its[:, key, None]
+    else:
+        said, rows = _ONE_OF.get(name, name), its.view(-1, its.size(-1))
+    lines = (" ".join(map(_short, row)) for row in rows.tolist())
+    return f'<span class="aa-few">{said}{"".join(f"<span>{line}</span>" for line in lines)}</span>'
 
 
 def _table(step: str) -> str:

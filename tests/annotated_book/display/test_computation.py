@@ -86,7 +86,7 @@ def test_every_number_is_drawn_in_its_place(step):
 @each_step
 def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     page = parse(display.whole_map())
-    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-0"]
+    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-7"]
     (name,) = (tag for tag in page.select("label b[id]") if tag.text == step)
     (choice,) = page.select(f'input[type=radio][aria-labelledby="{name["id"]}"]')
     (line,) = page.select(f'p[id="{choice["aria-describedby"]}"]')
@@ -100,3 +100,23 @@ def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     assert shown[: len(numbers)] == pytest.approx(numbers, abs=0.005)
     spans = [int(top["colspan"]) for top in choice.find_parent("li").select("tr:first-child th")]
     assert sum(spans) == len(shown)
+
+
+def test_below_each_step_stand_the_numbers_on_the_way_to_the_answer():
+    page = parse(display.whole_map())
+    few = {
+        label.b.text: [line.text for line in label.select(".aa-few > span")]
+        for label in page.select("label")
+    }
+    made, it, thirsty = drawn.computation(), 5, 7
+    scores, weights = (
+        made[step][what][:, it, thirsty]
+        for step, what in (("score", "scores"), ("softmax", "weights"))
+    )
+    assert few["score"] == [f"{score:.2f}" for score in scores.tolist()]
+    assert few["mask"] == ["−∞", "−∞"]
+    assert few["softmax"] == [f"{weight:.2f}" for weight in weights.tolist()]
+    assert few["project out"] == [
+        f"{x:.2f}" for x in made["project out"]["output"][it, :2].tolist()
+    ]
+    assert [row.split()[0] for row in few["mix"]] == few["project out"]

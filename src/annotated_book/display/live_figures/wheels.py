@@ -49,6 +49,7 @@ def wheels(
     told_out = f"Without {', '.join(names[part] for part in gone)}: {text}."
     text = told_out if gone else "Nothing is missing."
     still = f'<pre class="aa-wheels no-copy"><code>{_listing(pieces, gone)}</code></pre>'
+    still = f"<div>{still}{_said(heard if gone else dict.fromkeys(verdicts, 'right'))}</div>"
     data = {
         "lines": pieces,
         "parts": names,
@@ -57,6 +58,15 @@ def wheels(
         "out": gone,
     }
     return live(figure(name, told(still, escape(text)), text), "wheels", data, room=(400, 720))
+
+
+def _said(heard: Mapping[str, str]) -> str:
+    missed = {"unnoticed": ' class="aa-unnoticed"'}
+    rows = (
+        f"<div><dt>{escape(call)}</dt><dd{missed.get(said, '')}>{escape(said)}</dd></div>"
+        for call, said in heard.items()
+    )
+    return f'<dl class="aa-verdicts">{"".join(rows)}</dl>'
 
 
 def _listing(lines: Sequence[Sequence[tuple[str, int]]], out: Sequence[int]) -> str:
