@@ -259,7 +259,7 @@ def two_sums(
     uncut = left + wide * len(query) + 8
     cut, one, two = uncut + 30, uncut + 98, uncut + 138  # the sums of both heads, divided ones
     high = 62 + 24 * len(words)
-    drawing, (scores,) = panels(356, high * 356 // (two + 78))
+    drawing, (scores,) = panels(328, high * 328 // (two + 78))
     look: dict[str, Any] = {"va": "center", "fontsize": 11}
     heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
     scores.set(xlim=(0, two + 78), ylim=(high, 0))
