@@ -471,7 +471,7 @@ def wheels(data):
         (larger, (*wide, card)),
         (larger, (*wide, emptied)),
     ]
-    right = {".aa-verdicts dd": ["right"] * 4, "del.aa-wheel:visible": []}
+    right = {".aa-stage .aa-verdicts dd": ["right"] * 4, "del.aa-wheel:visible": []}
     yield None, ["Nothing is missing."], right
     for done, names in [
         (("button", "the mask's axis", ""), ["the mask's axis"]),
@@ -485,7 +485,7 @@ def wheels(data):
             text = text.replace(part, "")
         said = [seven.verdict(text, *call) for call in calls]
         noticed = sum(verdict != "unnoticed" for verdict in said)
-        shown = {".aa-verdicts dd": said, "del.aa-wheel:visible": out}
+        shown = {".aa-stage .aa-verdicts dd": said, "del.aa-wheel:visible": out}
         yield done, [f"Without {', '.join(names)}: {noticed} of 4 calls notice it."], shown
 
 
