@@ -90,3 +90,10 @@ def test_projections_start_as_the_page_says():
         assert weight.std().item() == pytest.approx(std, rel=0.02)
     assert apart.bias.abs().max().item() == pytest.approx(e**-0.5, rel=0.05)
     assert not torch.cat([made.in_proj_bias, made.out_proj.bias]).any()
+
+
+def test_scores_below_a_finite_fill_give_all_weight_to_what_is_blocked():
+    assert "If the keys that a query may see score −15,000".lower() in PAGE.lower()
+    blocked, scores = torch.tensor([False, True]), torch.full((2,), -15_000.0)
+    for fill, weights in ((-1e4, [0.0, 1.0]), (-torch.inf, [1.0, 0.0])):
+        assert scores.masked_fill(blocked, fill).softmax(-1).tolist() == weights
