@@ -91,8 +91,8 @@ RULES = (
         instead_of=("mask-multiplied",),  # which a fill of 0 comes to
         neighbours=("mask-multiplied", "boolean-mask-added"),
         explanation="A score of 0 is that of an average key, so it keeps a weight; 1e-9 is no "
-        "smaller. The mask does change results, and so seems to work. Even -1e4 blocks only as long "
-        "as no trained score falls below it.",
+        "smaller. The mask does change results, and so seems to work. Even -1e4 blocks only as "
+        "long as no trained score falls below it.",
         wrong="scores.masked_fill(blocked[:, None], 1e-9)",
         right="scores.masked_fill(blocked[:, None], -math.inf)",
     ),
