@@ -375,10 +375,10 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # ## Static cache: a cache of fixed size
 #
 # The growing cache has two disadvantages. `torch.cat` copies everything kept so far in every step, to a new
-# place in memory. And its shape changes: `torch.compile` compiles again, and a **CUDA graph**, which
+# place in memory. And its shape changes: `torch.compile` compiles twice more, and a **CUDA graph**, which
 # replays a recorded step without starting each of its many small kernels from Python, demands the same
-# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest sequence once, and
-# writes each new key into its place. (Reserved is reserved, filled or not, so servers hand out
+# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest sequence once,
+# writes each new key into its place, and counts in place, too. (Reserved is reserved, filled or not, so servers hand out
 # [pages](#cell-id=pages) instead.)
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros. Now take
@@ -414,7 +414,7 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 # %% tags=["fold-input"]
-print(MISTAKES["cache-zeros-attended"].wrong)
+print("the wrong line:", MISTAKES["cache-zeros-attended"].wrong)
 rows = {}
 for name, version in (
     ("without the mask", CacheZerosAttended),
@@ -435,8 +435,8 @@ display.show(rows, columns=["weight of the empty places"])
 # <!-- deeper: The code, and how often it is compiled -->
 # ### Going deeper: The code, and how often it is compiled
 #
-# `length` is a tensor, because a Python number would be a part of the compiled program. Cropping
-# changes this number alone: what stands behind it is masked, and overwritten later.
+# `length` is a tensor, because a Python number would be a part of the compiled program, and it is changed in
+# place: a recorded graph reads the same address again. Cropping changes this number alone: what stands behind it is masked, and overwritten later.
 
 # %%
 display.annotated(StaticCache.append, StaticCache.crop)
@@ -546,8 +546,7 @@ display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 
 # %% [markdown]
 # A single call shows nothing. *One by one* finds every mistake if the cache has a fixed size; in one that
-# grows (the last column) no zeros are attended to. And the largest number, 1.70, belongs to the mistake that
-# changed no word. So check your own code like this: **feed in the same text at once, in uneven chunks and
+# grows (the last column) no zeros are attended to. So check your own code like this: **feed in the same text at once, in uneven chunks and
 # token by token, with the cache that you will use, and compare the outputs.** The check needs no second
 # implementation: each way of cutting serves as the reference for the others.
 
@@ -559,8 +558,8 @@ display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
 # Two floors can be computed. Each weight and each kept number has to be read once, however many tokens come:
 # bytes ÷ bandwidth. And each token has its arithmetic: FLOPs ÷ what the processor can do. The table puts both
 # beside what was measured, in milliseconds, for a language model of four layers as wide as SmolLM2-135M's, in
-# float32 on two threads of the processor of [Speed](15_speed.ipynb). (Bandwidth and arithmetic are measured, too,
-# with one large matrix times a vector, and times another.)
+# float32 on two threads of an Intel Xeon, the processor of [Speed](15_speed.ipynb). (Bandwidth and arithmetic are
+# measured, too, with one large matrix times a vector, and times another matrix.)
 
 
 # %% tags=["fold-input"]
@@ -586,6 +585,7 @@ def bandwidth() -> float:
 
 
 # %% tags=["fold-input"]
+assert "Xeon" in measured.load()["provenance"]["cpu"]
 (product,) = measured.find("peak")
 peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1]  # FLOPs in a millisecond
 table = {}
@@ -615,8 +615,8 @@ display.show(table, columns=columns, title=title)
 # would help: fewer bytes in decode, fewer FLOPs in prefill. Some services give each its own machines and
 # send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
 #
-# So the cache saves less time than arithmetic. For a token behind 4,095 others it divides the FLOPs of a layer by
-# 4,096, and the time here only by 130, as the fold shows.
+# So in decode FLOPs do not tell the time. Without a cache, a layer does 4,096 times the FLOPs for a token behind
+# 4,095 others, and takes here only 130 times as long, as the fold shows.
 
 # %% [markdown]
 # <!-- deeper: with a cache and without, in milliseconds -->
@@ -682,6 +682,7 @@ print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind
 # %% tags=["fold-input"]
 READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
 WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
+OUTPUT = 4096 * 128_256  # of these, the weights that compare a token with the vocabulary
 
 
 def ceiling(tokens: int, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -714,9 +715,7 @@ ax.tick_params(labelsize=12)
 ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
 ax.set(xlabel="sequences at once", ylabel="tokens a second", ylim=(50, 130_000))
 alt = f"The ceiling of tokens a second, sequences of so many tokens. {'; '.join(said)}."
-caption = (
-    f"Thick: 80 GB are enough. With 128 tokens, arithmetic limits from {full} sequences on."
-)
+caption = f"Thick: all fits into 80 GB. With 128 tokens, arithmetic limits from {full} sequences on."
 display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 
 # %% [markdown]
@@ -729,13 +728,14 @@ display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 # limit. Caches add bytes but few FLOPs: with 128 tokens each it takes 438, and with 1,024 it never happens.
 # Decode of long sequences is **memory-bound**.
 #
-# In prefill arithmetic is the limit, so the time to first token (TTFT) has a floor, too, also on paper:
+# In prefill arithmetic is the limit, so the time to first token (TTFT) has a floor, too, also on paper. Only the
+# last token of the prompt is compared with the vocabulary, so the table leaves those weights out:
 
 # %% tags=["fold-input"]
 rows = {}
 for tokens in (8192, 131_072):
     scores = 2 * 32 * 32 * 128 * tokens**2  # those of the past alone
-    flops = 2 * WEIGHTS * tokens, scores
+    flops = 2 * (WEIGHTS - OUTPUT) * tokens, scores
     rows[f"{tokens:,} tokens"] = [x / DOES / 1e12 for x in flops]
 title = "Seconds before the first token, at least"
 display.show(rows, columns=["weights", "attention"], title=title)
@@ -850,7 +850,53 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 #
 # A server does not wait until all sequences of such a batch have ended. After any token, one that is finished
 # leaves, and the next prompt takes its place: **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. Then each sequence needs a length of its own in the cache.
+# al.](../docs/references.md#yu-2022)]. In the figure, two sequences run at once, and a call takes at most six
+# tokens<!-- invented -->. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
+
+# %% tags=["fold-input"]
+PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
+TO_WRITE = {"A": 3, "B": 9, "C": 3, "D": 3}  # one more each call, once the prompt is read
+
+
+def serve() -> list[dict[str, int]]:
+    """Give the tokens that each sequence takes in each call, six at most together."""
+    unread, unwritten, calls = dict(PROMPTS), dict(TO_WRITE), []
+    while running := [name for name, left in unwritten.items() if left][:2]:
+        left, taken = 6 - sum(not unread[name] for name in running), {}
+        for name in running:
+            taken[name] = min(unread[name], left) or int(not unread[name])
+            left -= min(unread[name], left)
+            unread[name] = max(unread[name] - taken[name], 0)
+            unwritten[name] -= not unread[name]
+        calls.append(taken)
+    return calls
+
+
+# %% tags=["fold-input"]
+calls, ends = serve(), {}
+assert max(sum(taken.values()) for taken in calls) == 6
+drawing, (ax,) = display.panels(540, 190)
+read = dict.fromkeys(PROMPTS, 0)
+for call, taken in enumerate(calls, 1):
+    for name, count in taken.items():
+        y, prompt = -[*PROMPTS].index(name), read[name] < PROMPTS[name]
+        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, call
+        ax.bar(call, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
+        ax.text(call, y, count, ha="center", va="center", fontsize=13)
+for name, call in ends.items():
+    ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
+ax.text(1.6, -2, "C waits", va="center", fontsize=13)
+ax.text(ends["A"] + 0.6, 0, "A is finished and leaves", va="center", fontsize=13)
+ax.set(xlim=(0, len(calls) + 0.6), ylim=(-3.6, 0.6), xlabel="call of the model")
+ax.set_xticks(range(1, len(calls) + 1))
+ax.set_yticks([])
+alt = f"Tokens of each sequence, call by call: {'; '.join(map(str, calls))}."
+caption = "Orange: tokens of a prompt, read in chunks. Blue: a token that continues."
+display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
+
+# %% [markdown]
+# While the prompt of C comes in chunks, B writes a token in every call. Each sequence needs a length of its own in
+# the cache.
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
@@ -860,7 +906,7 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
 # table says which pages a sequence consists of.
 #
-# Here two prompts have ten and three tokens. (vLLM reads them end to end, without padding. This class
+# Here a page holds four tokens, and two prompts have ten and three. (vLLM reads them end to end, without padding. This class
 # takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
 # `crop` forgets it at once.) From there each sequence goes on at its own position: `cache.length` is one number
 # for each.
@@ -876,11 +922,11 @@ with torch.no_grad():
     layer(two, paged)
     paged.crop(lengths)
     print("the tables:", paged.tables)
+    print("positions of the next tokens:", paged.length.tolist())
     together = layer(new, paged)[0]  # (b, 1, e)
     for i, length in enumerate(lengths):
         alone = layer(torch.cat([two[i, :length], new[i]])[None])[0]
         torch.testing.assert_close(together[i, 0], alone[0, -1])
-print("positions of the next tokens:", paged.length.tolist())
 
 # %% [markdown]
 # The first sequence has three pages, the second has one, and each token comes out as it would alone.
@@ -915,9 +961,9 @@ for y, table, name, letter in zip(
     look = {"color": display.COLOURS[letter], "fontweight": "bold", "fontsize": 12}
     ax.text(-0.3, y + (1.0 if y > 3 else -1.2), name, **look)
     for i, page in enumerate(table):
-        ax.text(3 + 4 * i, y + 0.15, f"{page}", ha="center", **look)
+        ax.text(1.2 + 4 * i, y + 0.15, f"{page}", ha="center", **look)
         ends = (y - 0.2, 4.1) if y > 3 else (y + 0.9, 1.9)
-        ax.plot([3 + 4 * i, 4 * page + 1.2], ends, color=look["color"], linewidth=1.4)
+        ax.plot([1.2 + 4 * i, 1.2 + 4 * page], ends, color=look["color"], linewidth=1.4)
 told = " and ".join(str(table) for table in shared.tables)
 alt = (
     f"A pool of six pages of four tokens. Two sequences share pages; their tables: {told}."
@@ -926,7 +972,6 @@ display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
 # Pages 0 and 1 are shared. Sequence 1 wrote first, and got the copy, page 3. So several answers share their prompt.
-# (The paper, of 2023, also served **beam search** so, which keeps the best few continuations after each step.)
 # `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies all keys
 # and values for it, a paged one only entries of the tables.
 #
@@ -1077,7 +1122,7 @@ display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="
 #
 # $$\text{times as fast} = \frac{\text{tokens a call}}{kc + 1}$$
 #
-# The cell writes 1,200 tokens with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
+# The cell writes 1,200 tokens, once for each α, with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
 
 
 # %% tags=["fold-input"]

@@ -161,13 +161,13 @@ class StaticCache:
         slots = self.length + torch.arange(n, device=k.device)  # (n,)
         self.keys.index_copy_(-2, slots, k)
         self.values.index_copy_(-2, slots, v)
-        self.length = self.length + n
+        self.length.add_(n)  # in place, so that a CUDA graph finds it at the same address
         return self.keys, self.values
 
     def crop(self, length: int) -> None:
         """Forget all tokens but the first ``length``; their numbers are overwritten later."""
         check_length(length)
-        self.length = self.length.clamp(max=length)
+        self.length.clamp_(max=length)
 
     def reorder(self, index: Tensor) -> None:
         """Copy the sequences that ``index`` names; there must be as many as before (ValueError)."""
