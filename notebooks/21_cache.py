@@ -715,7 +715,10 @@ ax.tick_params(labelsize=12)
 ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
 ax.set(xlabel="sequences at once", ylabel="tokens a second", ylim=(50, 130_000))
 alt = f"The ceiling of tokens a second, sequences of so many tokens. {'; '.join(said)}."
-caption = f"Thick: all fits into 80 GB. With 128 tokens, arithmetic limits from {full} sequences on."
+caption = (
+    "Thick: weights and caches fit into 80 GB. "
+    f"With 128 tokens, arithmetic limits from {full} sequences on."
+)
 display.finish(drawing, name="ceiling", alt=alt, caption=caption)
 
 # %% [markdown]
