@@ -15,7 +15,7 @@
 # Nearly all models of today take it from **RoPE**, rotary positions. Queries and keys turn like the
 # hands of a clock, each by its own position, just before they are compared. **ALiBi** and T5's buckets
 # add to the score a number that depends on the distance. You build all three, let a text grow until
-# the clock shows the same time again, and see what YaRN does about it. At the end, [twelve models of
+# a slow hand points where training never saw it, and see what YaRN does about it. At the end, [twelve models of
 # today](#cell-id=models-of-today) stand in one table.
 #
 # *Here for one name?* [RoPE](#cell-id=two-numbers-that-turn) · [its two layouts](#cell-id=two-layouts-one-permutation) ·
@@ -110,7 +110,7 @@ display.show(rows, columns=["cat at", "distance", "score"], corner="it at")
 
 # %% [markdown]
 # At distance 4 the score is 0.31, whether *cat* stands at 1, 2 or 101. But nearer is not more: at distance
-# 2 the score is −3.98, and at 6 it is 3.72. If the figure has sliders, move *cat* and keep the distance: both
+# 2 the score is −3.98, and at 6 it is 3.72. Move *cat* with the sliders of the page and keep the distance: both
 # arrows turn together, and the score stays. Then change the distance: only the query turns.
 
 # %% tags=["fold-input"]
@@ -215,7 +215,7 @@ print("✓ The scores are the same wherever the sentence begins, tried at 300 pl
 # %% [markdown]
 # The last two rows are equal. And they show what turning costs. *Cat* and *it* share the feature
 # *animal*, in the fast pair. Over four words that pair turns by 4 radians, and of the score 1.50 only 0.15
-# is left. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count at any
+# is left. *Thirsty* keeps 1.49 of 2.00, as half of that came from the slow pair. In a trained model, $W_Q$ and $W_K$ can use the slow pairs for whatever should count at any
 # distance. Values do not turn: the distance only decides how much of each is taken.
 #
 # As one matrix, the whole rotation to position p is called $R_p$. Here is $R_1$: a block for each pair, and
@@ -626,7 +626,7 @@ display.finish(drawing, name="train-short", alt=alt, caption=caption)
 #
 # A rotation makes the score depend on the distance alone. So what is wrong with a long distance? Look into
 # a trained model. Head 1 of the first layer looks one letter back, to learn what came before. The table
-# gives its score for a letter at three distances, averaged over all pairs of letters, and splits it into
+# gives its score for a letter at three distances, averaged over all pairs of letters (the mean query against the mean key), and splits it into
 # what the two fastest pairs and the six others add.
 
 # %% tags=["fold-input"]
@@ -657,7 +657,8 @@ print("✓ In all 20 heads of the five first layers, the best of 512 keys lies b
 # The two fast hands show nearly the same time at all three distances: they have come round. In training,
 # the slow hands told these keys apart. At distance 20 they take 0.63 off, so the previous letter wins. But
 # at 120 they *add* 0.56, and the key 120 letters back beats the previous letter, 6.26 to 5.76. Here are the
-# fastest hand and the slow one that counts most. A hand that points up adds most to the score:
+# fastest hand and the slow one that counts most. On this clock face hands turn clockwise, and one that points up
+# adds most to the score:
 
 
 # %% tags=["fold-input"]
@@ -769,12 +770,13 @@ print(f"by the model's softmax scale: {by_model**2:.2f} times")
 
 # %% [markdown]
 # > **Pitfall.** *YaRN's larger scores get lost.* Without an `mscale` the rotation itself brings them. With both
-# > settings it brings only a quotient, which is 1 where they are equal, and the model's own code has to
-# > multiply the softmax scale, here by 1.87. Nothing fails if you forget it. Pass it yourself, as the
-# > argument `scale` of [latent attention](22_fewer_keys.ipynb): 1.87 / √(d + r).
+# > settings it multiplies queries and keys only by (0.1 · mscale · ln s + 1) / (0.1 · mscale_all_dim · ln s + 1),
+# > which is 1 where the two are equal, and the model's own code has to multiply the softmax scale, here by 1.87.
+# > Nothing fails if you forget it. Pass it yourself, as the argument `scale` of [latent
+# > attention](22_fewer_keys.ipynb): 1.87 divided by the root of a query's whole width.
 #
-# The thin lines are YaRN's relatives. **Dynamic NTK** (`dynamic`) raises the base as the text grows, so the slow
-# pairs slow down most. (NTK stands for Neural Tangent Kernel, a theory by which a network hardly learns fine
+# The thin lines are YaRN's relatives. **Dynamic NTK** (`dynamic`) raises the base as the text grows, in a text s times
+# as long to base · s^(d / (d − 2)), so the slow pairs slow down most. (NTK stands for Neural Tangent Kernel, a theory by which a network hardly learns fine
 # differences without fast-changing features.) Llama 3.1's `llama3` has a shorter ramp, from 4 turns to one, and
 # no larger scores [[Llama 3.1](../docs/references.md#llama-3-1)]. (`longrope`, not shown, has a factor for each pair,
 # found by a search [[Ding et al.](../docs/references.md#ding-2024)].)
@@ -803,7 +805,9 @@ display.show(table, columns=["up to 32", "up to 512"])
 
 # %% [markdown]
 # YaRN lifts the far places from 0.34 to 0.97, with hardly any loss at the trained length. Without its larger
-# scores (last row) it is 0.92. And the obvious repair, `linear`, fails even on short texts, with 0.36. The head
+# scores (last row) it is 0.92: slowing the slow pairs does nearly all of it. The ramp shows no benefit in this toy,
+# where by the argument above a cut at one turn would do: with a shorter ramp, and no larger scores either,
+# `llama3, to 2 turns` gets 0.93 (in the fold). The paper gives the pairs in between a bit of both. And the obvious repair, `linear`, fails even on short texts, with 0.36. The head
 # from above shows why:
 
 # %% tags=["fold-input"]
@@ -821,12 +825,15 @@ for run in TRAINED_TURNS:
     for query, key in zip(torch.tensor(run["queries"]), torch.tensor(run["keys"])):
         trained_first += int(by_pair(query, key, YARN).sum(-1).argmax() < SHORT)
 assert trained_first == 13
-print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained distance.")
+print(
+    "✓ With YaRN, 13 of the 20 heads score highest at a trained distance, 7 still beyond."
+)
 
 # %% [markdown]
 # With `linear` every hand is slower, also the fast ones that tell neighbours apart: the head that looked
-# one letter back now looks 12 back. With YaRN, the previous letter wins again. (This is one head of four, and a
-# second layer reads them all. That `llama3` costs more on short texts here says nothing against it in a large
+# one letter back now looks 12 back. With YaRN, the previous letter wins again. But that is not the whole cause: 7 of 20 heads
+# still prefer a distance that training never saw, and yet nearly all letters are right. A second layer reads all
+# heads. (That `llama3` costs more on short texts here says nothing against it in a large
 # model; see the fold.)
 #
 # ### In practice: a higher base, and more training
@@ -834,7 +841,7 @@ print("✓ With YaRN, 13 of the 20 heads, not none, score highest at a trained d
 # Most large models are trained on short texts first, which cost less. Then comes a **higher base**, with which
 # all pairs but the first turn more slowly, and training goes on with long texts: with Qwen3 from
 # 4,096<!-- quoted --> to 32,768<!-- quoted --> tokens, and from a base of 10000 to 1,000,000<!-- quoted -->.
-# YaRN, and a second method, bring four times as many in use [[Yang et al. 2025, section
+# YaRN and *dual chunk attention* bring four times as many in use [[Yang et al. 2025, section
 # 3.2](../docs/references.md#yang-2025)]. Gemma 3 has **two bases**, these two, the lower one in layers with a
 # window, which see near keys only. At the end of its pretraining, the larger models got `linear` with factor 8,
 # and with training it works [[Gemma Team](../docs/references.md#gemma-2025)].
@@ -984,28 +991,28 @@ display.finish(drawing, name="two-seats", alt=alt)
 #
 # </details>
 #
-# Five seeds trained each kind for 200 steps, or for 400: the median accuracy, the lowest and the highest.
+# Five seeds trained each kind for 200 steps, some for longer: the median accuracy, the lowest and the highest.
 
 # %% tags=["fold-input"]
 FAR_KEPT = resources.files("annotated_book").joinpath("data/far_key.json")
 LOOKS_AT, LONGER = (json.loads(FAR_KEPT.read_text())[name] for name in ("runs", "longer"))
 table = {kind: [] for kind in NAMES}
-for kind, (asked_for, trained) in itertools.product(
-    NAMES, (("last", LOOKS_AT), ("first", LOOKS_AT), ("first", LONGER))
-):
-    rows = [row for row in trained if (row["kind"], row["asked"]) == (kind, asked_for)]
+WANTED = (("last", 200), ("first", 200), ("first", 400), ("first", 1000))
+for kind, wanted in itertools.product(NAMES, WANTED):
+    rows = [row for row in LOOKS_AT + LONGER if row["kind"] == kind]
+    rows = [row for row in rows if (row["asked"], row["steps"]) == wanted]
     low, *_, high = found = sorted(row["accuracy"] for row in rows) or [0, 0]
     said = f"{statistics.median(found):.2f} ({low:.2f} to {high:.2f})"
     table[kind].append(said if rows else "")
-columns = ["last seat", "first seat", "first, 400 steps"]
+columns = ["last seat", "first seat", "first, 400 steps", "first, 1,000 steps"]
 display.show(table, columns=columns, corner="positions")
 
 # %% [markdown]
 # Without positions both seats look alike, and a choice between two is right half of the time. All others find
-# the last seat. Of the first seats ALiBi finds 0.67, and with twice the training, 0.79. It has to subtract: one
-# head looks at both seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look
-# at the first seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and
-# buckets leave it to training. Then why not buckets? A bias has to get into the fused kernel, which adds it
+# the last seat. The first seat ALiBi can learn, too, but more slowly: it finds 0.67, then 0.79 and 0.93, with a
+# wide spread, where RoPE finds nearly all in 400 steps. It has to subtract: one head looks at both seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look
+# at the first seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and buckets
+# leave it to training. Then why not buckets? A bias has to get into the fused kernel, which adds it
 # score by score. A rotation is finished before that kernel begins.
 
 # %% [markdown]
@@ -1241,8 +1248,8 @@ exercises.positions.check_permutation.folded(to_neighbours)
 # > ```
 # >
 # > Turn queries and keys, not values, in the layout of the weights. ALiBi and buckets hold up past
-# > the trained length. With rotary positions a far key can show the same time as a near one, until the
-# > slow pairs are slowed down; in these small models YaRN did that best.
+# > the trained length. With rotary positions a slow hand then stands where training never saw it, until
+# > the slow pairs are slowed down; in these small models YaRN did that best.
 #
 # A model that writes text computes the same keys again for each new word. The [next
 # chapter](21_cache.ipynb) keeps them.

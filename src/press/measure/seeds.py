@@ -318,7 +318,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
         "positions": {"runs": (kinds, positions)},
         "far_key": {
             "runs": (list(product(kinds, (0, 1))), far_key),
-            "longer": (list(product(("ALiBi", "rotary"), (0,), (400,))), far_key),
+            "longer": ([("ALiBi", 0, 400), ("rotary", 0, 400), ("ALiBi", 0, 1000)], far_key),
         },
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},

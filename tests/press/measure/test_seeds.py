@@ -117,11 +117,13 @@ def test_no_head_of_alibi_prefers_the_far_key_and_some_models_subtract():
         (kind, table): [
             row["accuracy"]
             for row in FAR_KEY[table]
-            if (row["kind"], row["asked"]) == (kind, "first")
+            if (row["kind"], row["asked"]) == (kind, "first") and row["steps"] < 1000
         ]
         for kind, table in itertools.product(("ALiBi", "rotary"), ("runs", "longer"))
     }
-    assert {row["steps"] for row in FAR_KEY["longer"]} == {400}
+    slow = [row["accuracy"] for row in FAR_KEY["longer"] if row["steps"] == 1000]
+    assert len(slow) == 5
+    assert median(rows["ALiBi", "longer"]) < median(slow) < 0.95
     assert median(rows["ALiBi", "runs"]) < median(rows["ALiBi", "longer"]) < 0.9
     assert min(rows["rotary", "longer"]) > 0.8
 
