@@ -886,7 +886,7 @@ for call, taken in enumerate(calls, 1):
         ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, call
         ax.bar(call, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
         ax.text(call, y, count, ha="center", va="center", fontsize=13)
-for name, call in ends.items():
+for name in ends:
     ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
 ax.text(1.6, -2, "C waits", va="center", fontsize=13)
 ax.text(ends["A"] + 0.6, 0, "A is finished and leaves", va="center", fontsize=13)
