@@ -75,7 +75,7 @@ print("✓ `block_by_position` makes the same mask.")
 # n · w scores, where a causal mask leaves n² / 2. Count it in [tiles](23_tiles.ipynb#cell-id=tiles) of 128, for 131,072
 # tokens and a window of 1,024:
 
-# %%
+# %% tags=["fold-input"]
 tile_rows = torch.arange(131_072 // 128)
 first_tiles = (128 * tile_rows - 1023).clamp(min=0) // 128  # of the earliest visible key
 with_window, causal = (tile_rows - first_tiles + 1).sum(), (tile_rows + 1).sum()
@@ -88,7 +88,7 @@ print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
 # keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
 # handed its window of w to a kernel that takes the number of keys *before* the query, and everybody
 # saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
-# 2,048. You find this mistake by counting the visible keys in the last row.
+# 2,048.
 #
 # ## What a stack of windows sees
 #
@@ -158,7 +158,7 @@ display.show(rows, columns=["tokens it depends on", "the farthest counts"])
 # 0.0267, of 300 only 0.0029. An untrained layer looks nearly evenly, so it gives
 # each of n keys about 1/n: a global layer buys reach, and only training gives a far token weight. The
 # figure lights what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4: the
-# whole text is lit both times, but at 1 only a few tokens of the layers between carry it.
+# whole text is lit both times, but at 1 few tokens carry it up.
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -201,8 +201,7 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
-# only afterwards are the oldest dropped. If a whole prompt came and the oldest keys went before it had
-# attended, its early queries would miss them. There is a price: what was dropped is gone, so a
+# only afterwards are the oldest dropped. There is a price: what was dropped is gone, so a
 # `WindowCache` that has dropped something refuses to go back by a few tokens, which [speculative
 # decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks for.
 #
@@ -248,8 +247,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # several first tokens: with four of them they predict about as well as before. Their method,
 # **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
 # grows beyond those of training, as long as the cache is no longer than its texts [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
-# The package calls the number of first tokens `sinks`. There, all tokens keep their true positions: in
-# a long stream, the sinks end up farther away than any key did in training.
+# In the package (`sinks`), all tokens keep their true positions.
 
 # %% [markdown] name="a-key-for-nothing"
 # ### A key for nothing
@@ -290,7 +288,7 @@ print("✓ `with_sink` takes the same off the output, after it has been computed
 # Training needs more. Many kernels return $\ell$ as a mere number, through which no gradient flows. Which
 # gradients become wrong then: the sink's?
 
-# %%
+# %% tags=["fold-input"]
 inputs = [x.requires_grad_() for x in (q, k, v, sink)]
 parts = [q @ k.mT / 6**0.5, sink[:, None, None].expand(2, 4, 5, 1)]
 exact = one.gradients(torch.cat(parts, -1).softmax(-1)[..., :-1] @ v, inputs)
@@ -304,7 +302,7 @@ display.show(rows, columns=["queries", "keys", "values", "sink"], corner="gradie
 
 # %% [markdown]
 # Not the sink's: s stands beside $\ell$ only, whose *value* is right. Queries and keys, which made $\ell$, learn
-# from a gradient that is off by 0.20 and 0.18 of its size. Nothing fails, and the sink trains well.
+# from a gradient that is off by 0.20 and 0.18 of its size. Nothing fails.
 #
 # **Gated attention** lets a head give nothing in another way: it multiplies each feature that the
 # heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
@@ -525,7 +523,7 @@ display.finish(drawing, name="delta-rule", alt=alt, caption=caption)
 # It was written under another key, at a right angle to this one: it fades to 2 with all the rest, and nothing
 # else happens to it. In code, erasing and writing are one step: the key, times the difference v − k S̄. In other
 # words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
-# \rVert^2$**. The state is a small linear model that trains while it reads.
+# \rVert^2$**. The state is a small linear model, trained while it reads.
 #
 # The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
@@ -746,14 +744,13 @@ display.show(rows, columns=[*orders], corner="found")
 # A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
 # layer holds pages for all tokens, a layer with a window frees the earlier ones, and a state takes one page. A
 # beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
-# caches](../docs/references.md#hybrid-caches)]. A state cannot go back, so it has to be copied at the place where the
-# texts part.
+# caches](../docs/references.md#hybrid-caches)].
 
 # %% [markdown] name="model-by-model"
 # ### Six models, and what they keep
 #
-# Now every word of the last column is known. Here are six models, each after 131,072 tokens: what their layers keep
-# together, and what they would keep if every layer kept every token, without an indexer. A number takes two bytes, in
+# Six models, each after 131,072 tokens: what their layers keep,
+# and what they would keep if every layer kept every token, without an indexer. A number takes two bytes, in
 # a state four. Two guesses: which of them keeps *more* than without its saving? And does the least belong to a model
 # with states?
 #
@@ -798,7 +795,7 @@ display.show(rows, columns=columns, corner="model", decimals="<")
 # In every row but one, nearly all that is kept belongs to the layers that keep every token. The one is V4, whose layers
 # keep them only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
 # [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
-# are compared with `transformers`. By 4, by 128: tokens to an entry.)
+# are compared with `transformers`.)
 
 # %% [markdown]
 # ## The mistake people make here
