@@ -523,7 +523,7 @@ print("✓ One head alone flips every answer, and without it, no answer flips.")
 # silencing it did not show: together the two flip 0.94. So there are not two jobs but one, in two steps. (In GPT-2,
 # too, silencing name movers costs little, since others take over, *backup heads*. So what silencing does not show
 # may still be there.)
-
+#
 # One column seems to say the opposite: with all of layer 2 silenced, most answers still flip. To which word?
 
 # %% tags=["fold-input"]

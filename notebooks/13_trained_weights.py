@@ -1106,8 +1106,8 @@ exercises.trained_weights.check_my_head.folded(my_head)
 # >     model(tokens, blocked)
 # > ```
 # >
-# > Some heads of this model go by position, several find the same word, one finds the noun that
-# > agrees with a pronoun, and 34 give more than half of their weight to a first
+# > Some heads of this model go by position, several find the same word, at least one finds the noun
+# > that agrees with a pronoun, and 34 give more than half of their weight to a first
 # > token that hands over little. Where only knowledge of the world settles what *it* means, no head is reliable. Fix
 # > a test and its control before you look, choose the head on one half of the sentences, and count
 # > on the other.
