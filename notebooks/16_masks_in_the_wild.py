@@ -731,7 +731,7 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 #
 # A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
 # before it: 6, 7 and 8 keys. So the diagonal has to *end* at the bottom right. A causal mask for n = 3 and
-# m = 8 that begins at the top left gives them 1, 2 and 3. Blocked keys are filled in.
+# m = 8 that begins at the top left gives them 1, 2 and 3. A filled cell is a key that is seen.
 
 # %% tags=["fold-input"]
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
@@ -740,7 +740,7 @@ of_keys, of_queries = display.COLOURS["m"], display.COLOURS["n"]
 seen = []
 for ax, (name, mask) in zip(axes, CORNERS.items()):
     for i, j in torch.cartesian_prod(torch.arange(3), torch.arange(8)).tolist():
-        alpha = 0.55 if mask[i, j] else 0.06
+        alpha = 0.12 if mask[i, j] else 0.6
         ax.add_patch(Rectangle((j, i), 0.94, 0.94, color=of_keys, alpha=alpha, lw=0))
     ax.set(xlim=(0, 8), ylim=(3, 0), title=name)
     ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=of_keys)

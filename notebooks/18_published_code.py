@@ -154,7 +154,7 @@ def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Ten
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 words, lowest = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0]), torch.finfo(torch.float32).min
 masks = {
     "none": None,

@@ -35,6 +35,12 @@ from annotated_book import chapters, display, exercises
 # %% [markdown] name="against-the-clock"
 # ## The task, against the clock
 #
+# On a web page, start your phone's clock; in a notebook, the next cell starts one.
+
+# %%
+exercises.from_memory.start_clock()
+
+# %% [markdown]
 # *Hard, 15 minutes.* Write batch-first multi-head attention with a mask, and return `(b, n, e)`, alone or with the
 # weights. Name the parameters as you like, give them initial values, and refuse a width that the heads do not
 # divide. A fully masked row may become NaN; zeros are better, since NaN spreads. Write it here in the notebook, or
@@ -42,11 +48,6 @@ from annotated_book import chapters, display, exercises
 # a tool that probes attention and compares it with a right version, examines either. For a file, `pip install .` in a
 # checkout of this book's repository brings the command:
 # `attention-doctor mine.py:MyAttention --embed-dim 24 --num-heads 4`.
-#
-# On a web page, start your phone's clock; in a notebook, the next cell starts one.
-
-# %%
-exercises.from_memory.start_clock()
 
 
 # %% tags=["exercise"]
