@@ -250,7 +250,7 @@ display.show(said, columns=one.FEATURES[:2])
 
 # %% [markdown]
 # More animal, less food: the answer is clearer, and on this sentence you would keep the change. But the more numbers
-# a head has, the larger are its scores, and with random numbers and many keys, one key then [takes nearly
+# a head has, the larger are its scores, and with random numbers one key then [takes nearly
 # everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`

@@ -865,8 +865,8 @@ exercises.published_code.check_widen.folded(widen)
 # > examine(call, embed_dim=24, num_heads=4)
 # > ```
 # >
-# > Look for defects that keep every shape: a
-# > wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
+# > Look for defects that keep every shape: a causal flag beside a cache, zeros and ones that are added
+# > as a mask, matrices that start as copies of one, a wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
 # > that all differ, a fully masked row, and a comparison with a class that you trust.
 #
 # One chapter is left for the class: [write it from memory](19_from_memory.ipynb).

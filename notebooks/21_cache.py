@@ -675,7 +675,8 @@ print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind
 #
 # So tokens per second have a ceiling: bandwidth ÷ bytes. For each token, every weight is read once
 # (of the input embedding, a single row), and so is every key and value that is kept. Sequences of one batch
-# share the weights, but not the caches. The figure is computed, not timed: Llama 3.1 8B on an H100, with the
+# share the weights, but not the caches. (In a mixture of experts each token brings experts of its own, and these are
+# shared only where two tokens choose the same.) The figure is computed, not timed: Llama 3.1 8B on an H100, with the
 # bandwidth and the arithmetic that are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Do 32
 # sequences bring 32 times as many tokens a second?
 
