@@ -3,7 +3,7 @@
 #
 # *Does a low loss mean that the model works?*
 #
-# *15 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
+# *16 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
 # good output, and find a mistake that the loss rewards.*
 #
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,

@@ -773,23 +773,21 @@ near = masks.block_future(8) | torch.ones(8, 8).bool().tril(-4)    # (8, 8)
 none_padded = torch.zeros(1, 8, dtype=torch.bool)                  # (1, 8)
 
 
-def flagged(x: Tensor, need_weights: bool, padding: Tensor | None = None) -> Tensor:
-    """Let the newest three words ask, with their mask and the flag."""
-    return small_class(asking, x, x, padding, need_weights, newest_three, is_causal=True)[0]
+def flagged(module, query, mask, x, need_weights=False, padding=None) -> Tensor:
+    """Let some words ask, or all of them for None, with their mask and the flag."""
+    query = x if query is None else query
+    return module(query, x, x, padding, need_weights, mask, is_causal=True)[0]
 
 
-def windowed(x: Tensor) -> Tensor:
-    """Let all the words ask, with a window of four and the flag."""
-    return small_class(x, x, x, None, False, near, is_causal=True)[0]
+newest = partial(flagged, small_class, asking, newest_three)
+windowed = partial(flagged, small_class, None, near)
 
 
 # %% tags=["hide-input"]
 seen = {
-    "with weights": noticed(partial(flagged, need_weights=True), keys_of),
-    "no weights": noticed(partial(flagged, need_weights=False), keys_of),
-    "no weights, padding mask": noticed(
-        partial(flagged, need_weights=False, padding=none_padded), keys_of
-    ),
+    "with weights": noticed(partial(newest, need_weights=True), keys_of),
+    "no weights": noticed(newest, keys_of),
+    "no weights, padding mask": noticed(partial(newest, padding=none_padded), keys_of),
     "window of four, training": noticed(windowed, keys_of),
 }
 small_class.eval()

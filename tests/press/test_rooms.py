@@ -53,7 +53,7 @@ def test_in_the_press_only_hooks_know_mkdocs_and_nothing_but_the_site_knows_the_
 def test_a_change_in_the_doctor_runs_only_the_chapters_that_ask_it_again():
     chapters = scripts.CHAPTERS.glob("*.py")
     asked = {path.stem for path in chapters if "attention_doctor" in imports(path)}
-    assert asked == {"17_testing_attention", "18_published_code"}
+    assert asked == {"17_testing_attention", "18_published_code", "19_from_memory"}
     for path in (scripts.ROOT / "src" / "annotated_book").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         spaces = [x for x, name in IMPORT.findall(text) if name == "attention_doctor"]
