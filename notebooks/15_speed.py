@@ -187,7 +187,8 @@ display.finish(drawing, name="price-of-weights", alt=alt)
 # ## Am I on the fast path?
 #
 # PyTorch's class can print the receipt even with `need_weights=False`. Here is self-attention in evaluation with
-# that setting, on the fast path and off it:
+# that setting, on the fast path and off it. (Here the process returns freed memory to the system, as it does unless
+# told otherwise; in the tables of whole calls above and below it keeps it, which is quicker.)
 
 # %% tags=["hide-input"]
 table = {}
@@ -325,15 +326,15 @@ display.show(table, columns=columns, corner="layout of q, k and v", title=stamp)
 #   The kernel wants them side by side. Write `.contiguous()`: the copy costs less than it saves.
 #
 # On a CPU, three more things cost you the kernel: values of another width than
-# the keys, a mask that needs a gradient, and in training `dropout_p` above zero.
+# the keys, a mask that needs a gradient, and a `dropout_p` above zero (the function drops in evaluation, too).
 
 # %% tags=["proof"]
-mask = torch.zeros(16, 16)
+added = torch.zeros(16, 16)
 seen = torch.ones(1, 16).bool()  # (b, m), True keeps
-for given in ({}, {"attn_mask": mask}, {"is_causal": True}):
+for given in ({}, {"attn_mask": added}, {"is_causal": True}):
     assert not refusal(q, q, q, **given)
 assert not refusal(q, q, q, attn_mask=seen[:, None, None, :])
-for given in ({"dropout_p": 0.1}, {"attn_mask": mask.clone().requires_grad_()}):
+for given in ({"dropout_p": 0.1}, {"attn_mask": added.clone().requires_grad_()}):
     assert refusal(q, q, q, **given)
 assert refusal(q, q, q[..., :32])
 assert refusal(*[q[0]] * 3)
@@ -515,8 +516,8 @@ columns = ["floats, ms", "boolean, ms", "boolean ÷ floats"]
 display.show(table, columns=columns, decimals=1)
 
 # %% [markdown]
-# Does a boolean mask triple the time? No: the machine was busy during one of the two runs. Where the masks take turns,
-# both meet the same minutes, and the factor is gone. So:
+# Does a boolean mask triple the time? Two runs of their own cannot tell a slow mask from a busy machine. Where the
+# masks take turns, here in training mode, both meet the same minutes, and the factor is gone. So:
 #
 # - First assert that both versions give the same output, and the same gradients if you train.
 # - Warm up, and fix the number of threads. `torch.utils.benchmark.Timer` uses one thread unless you pass `num_threads`.
