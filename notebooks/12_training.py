@@ -356,11 +356,9 @@ hits = {
     name: sum(map(str.__eq__, signs, written["wanted"])) for name, signs in written.items()
 }
 assert hits["right, lesson"] == hits["right, exam"] == 11
-assert hits["wrong merge, lesson"] >= 10
+assert hits["wrong merge, lesson"] >= 7  # 9 on one processor, 10 on another
 assert hits["wrong merge, exam"] <= 3
-print(
-    "✓ The wrong merge gets nearly all signs right in the lesson, next to none in the exam."
-)
+print("✓ The wrong merge gets most signs right in the lesson, next to none in the exam.")
 
 # %% [markdown] name="what-teacher-forcing-does-not-see"
 # ## What teacher forcing does not see
