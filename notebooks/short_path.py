@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The short path
 #
-# *How do you get from a pencil to a class that you can trust?*
+# *How far is it from a pencil to a model that speaks?*
 #
-# *24 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
+# *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -22,11 +22,13 @@ first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
 # A number is how much a head looks at a word, and a curve is as wide as what comes back from it. Head 1 looks at the
-# cat as much as at *thirsty*, and gets nothing from the cat.
+# cat as much as at *thirsty*, and gets nothing from the cat. But the cat is the only animal here, so what is said of an
+# animal is said of the cat.
 #
 # You build this picture in seven steps. In the seventh, one line goes wrong: no error, the same shape, and *it* gets the
-# same numbers whatever the last word. A class of seven lines does it right; two more steps make it safe, and a test holds
-# it beside PyTorch's. Set aside some minutes: reading and exercises, the first with a pencil, take 40.
+# same numbers whatever the last word. Two more steps lead to a class that gives what PyTorch's gives. At the end you
+# put it into a trained model, and the model goes on with both sentences. Set aside some minutes: reading and
+# exercises, the first with a pencil, take 40.
 #
 # ## 1. One head with a pencil
 #
@@ -40,7 +42,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from annotated_book import display, exercises
+from annotated_book import chapters, display, exercises
 
 words, it = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"], 5
 features = ["animal", "food", "action", "quality"]
@@ -148,7 +150,7 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 
 # %% [markdown]
 # It cannot tell. Without a mask, attention is blind to order; most models are told [positions](20_positions.ipynb)
-# from outside. Keep these two rows in mind.
+# from outside.
 #
 # ## 3. Three matrices
 #
@@ -175,10 +177,7 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
 # *Cat* and *thirsty* both score 6 and get 0.46 each. But the cat has no quality to give, and so its curve at the top is
-# pale: *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself, 0.97.
-#
-# Is that much? A word that asks nothing gets the plain average of what all eight give, $3 / 8$, which is 0.38. Most bars
-# at the top are as high as that. Call it a *yes* if it is more, and a *no* if it is less.
+# pale: *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself, 0.97 in all. That is the head's *yes*.
 #
 # What is the cat good for, then? Exchange the last word. *Sweet* is not about an animal and scores 2, so most of the
 # attention goes to the cat, which gives nothing: the answer is 0.19, a *no*. **To say *no*, the head needs a word that
@@ -228,10 +227,10 @@ drawing, (ax,) = display.panels(560, 300)
 names, told = [], []
 for divided in (False, True):
     for width in (64, 1024):
-        queries, keys = torch.randn(120, 1, width), torch.randn(120, 8, width)
-        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (120, 1, 8)
+        queries, keys = torch.randn(60, 1, width), torch.randn(60, 8, width)
+        scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (60, 1, 8)
         largest = scores.softmax(-1).amax(-1).flatten()
-        heights = len(names) + 0.5 * (torch.rand(120) - 0.5)
+        heights = len(names) + 0.5 * (torch.rand(60) - 0.5)
         look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
         ax.plot(largest, heights, "o", markersize=4, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
@@ -245,7 +244,7 @@ ax.set(
 )
 ax.set_xlabel("largest of eight shares", fontsize=14)
 ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"], fontsize=14)
-alt = f"The largest of eight shares, for 120 queries each. Medians: {'; '.join(told)}."
+alt = f"The largest of eight shares, for 60 queries each. Medians: {'; '.join(told)}."
 display.finish(drawing, name="largest-share", alt=alt, caption="At the right: the median.")
 
 # %% [markdown]
@@ -367,15 +366,16 @@ names = ["merge, thirsty", "merge, sweet", "reshape, thirsty", "reshape, sweet"]
 display.show(torch.cat(both), names, SAID)
 
 # %% [markdown]
-# No error. Same shape. Thirsty or sweet, *it* gets 0.38 and 0.38, the number of a word that never asked. Where has the
-# answer gone? Look for the bold frame, the row of *it*.
+# No error. Same shape. Thirsty or sweet, *it* gets 0.38 and 0.38. That is $3 / 8$, the plain average of what all eight
+# words give, and what a word gets that asks nothing: most bars at the top are as high. Where has the answer gone? Look
+# for the bold frame, the row of *it*.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
 
 # %% [markdown]
 # In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
-# *it* got what head 2 had collected for *drank* and *milk*, which ask nothing: an even average. The answer is not lost.
+# *it* got what head 2 had collected for *drank* and *milk*, which ask nothing. The answer is not lost.
 # Look for the two strong cells: before $W_O$ it stands at *drank* and *was*. [The reshape trick](04_reshape_trick.ipynb) follows it, and a model with
 # this mistake can even seem to learn, as [Training](12_training.ipynb) shows.
 
@@ -472,33 +472,20 @@ first_look(name="short-path-causal", merge=False, causal=True)
 # *It* keeps the cat, which gives nothing, and has lost the word that brought the answer: 0.10 and 0.10, whatever comes.
 # The answer has moved to the last word, which sees all the others. In a model that writes, what *it* meant is
 # known only [later](06_masks.ipynb).
-#
-# Now ask *drank* once more, in the two sentences that attention could not tell apart.
-
-# %% tags=["fold-input"]
-both = []
-for x in (tame, wild):
-    seen = (x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1)
-    both.append((seen @ x)[1])
-display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
-
-# %% [markdown]
-# The mask was to hide something, and it tells something: 0.36 of animal here, 0.36 of food there.
-# *Drank* sees itself and what stands before, and so knows who came before. In one layer that is all: which of
-# two earlier words was first stays unknown.
 
 # %% tags=["proof"]
-both = []
-for order in ([1, 3, 2], [3, 1, 2]):  # cat milk drank, milk cat drank
-    x = first[order]
-    both.append(((x @ x.mT / 2).masked_fill(future[:3, :3], -math.inf).softmax(-1) @ x)[2])
+orders = ([1, 2], [3, 2], [1, 3, 2], [3, 1, 2])  # drank after cat, milk, and both
+tame, wild, *both = [attend(first[2:3], first[o], first[o])[0] for o in orders]
+assert tame[0] > 0.3 > tame[1] == 0
+assert wild[1] > 0.3 > wild[0] == 0
 torch.testing.assert_close(*both)
-print("✓ With cat and milk both before it, drank gets the same in either order.")
+print("✓ Now drank can tell which words came before it, but not which of them was first.")
 
 # %% [markdown]
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up
 # with **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides
-# them as keys, and `|` merges the two masks, although their shapes are (b, 1, m) and (n, m).
+# them as keys, and `|` merges the two masks, although their shapes are (b, 1, m) and (n, m): where one has an axis of
+# size 1, or none at all, its numbers are repeated. This is called **broadcasting**.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -513,10 +500,6 @@ display.merged_masks(
     name="short-path-masks",
     caption="The first sentence, and the second. Filled: True, blocked. Pale: repeated.",
 )
-
-# %% [markdown]
-# Where one mask has an axis of size 1, or none at all, its numbers are repeated to the size of the other. This is
-# called **broadcasting**: one mask for each sentence comes out, (b, n, m).
 
 
 # %% tags=["proof"]
@@ -543,30 +526,49 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 #
 # Look at the last square: its first four rows are blocked from end to end. They are rows of padding, which ask, too,
 # and before them there is only padding. In such a **fully masked row** the softmax divides 0 by 0, which gives NaN.
-# Nobody reads these rows, so are they harmless? Let a loss read only the *first* sentence, which has no padding. How
-# many of the 16 numbers in the gradient of each matrix are NaN? And how many, if the shares of what is blocked are set to
-# 0 after the softmax, too?
+# Nobody reads these rows, so are they harmless? Let a loss read only the *first* sentence, which has no padding. Here
+# is the gradient of `W_VS`; beside it, the same, with the shares of what is blocked set to 0 after the softmax, too.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
+from matplotlib.patches import Rectangle
+
 three = [matrix.clone().requires_grad_() for matrix in (W_QS, W_KS, W_VS)]
 q, k, v = (split(texts @ matrix) for matrix in three)     # (b, h, n, d)
 scores = q @ k.mT / math.sqrt(2)                          # (b, h, n, m)
 hidden = blocked[:, None]                                 # (b, 1, n, m), for all heads
 once = scores.masked_fill(hidden, -math.inf).softmax(-1)  # (b, h, n, m)
 twice, found = once.masked_fill(hidden, 0), {}
-for name, weights in (("filled once", once), ("filled twice", twice)):
+drawing, axes = display.panels(560, 150, columns=2)
+for ax, (name, weights) in zip(axes, {"filled once": once, "filled twice": twice}.items()):
     loss = (merge(weights @ v) @ W_O)[0].sum()
-    gradients = torch.autograd.grad(loss, three, retain_graph=True)
-    found[name] = [gradient.isnan().sum() for gradient in gradients]
-display.show(found, columns=["W_QS", "W_KS", "W_VS"], title="NaN among 16", decimals=0)
+    found[name] = torch.autograd.grad(loss, three, retain_graph=True)
+    for i, row in enumerate(found[name][2].tolist()):
+        for j, x in enumerate(row):
+            look = {
+                "facecolor": display.COLOURS["h" if math.isnan(x) else "n"],
+                "alpha": 0.3,
+            }
+            ax.add_patch(Rectangle((j, i), 1, 1, edgecolor="white", **look))
+            text = "NaN" if math.isnan(x) else f"{x:.2f}"
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=13)
+    ax.set(xlim=(0, 4), ylim=(4, 0), xticks=[], yticks=[])
+    ax.set_title(name, fontsize=13)
+alt = (
+    "The gradient of W_VS, four rows of four. Filled once: all NaN. Filled twice: numbers."
+)
+display.finish(drawing, name="short-path-nan", alt=alt)
 
 # %% [markdown]
-# Filled once, all of `W_VS`, although the loss never read those rows. Their gradient is 0, but on the way back to the
-# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`. The
-# other two get none, because `masked_fill` passes no gradient to a score that it has replaced.
+# All 16 are NaN, although the loss never read those rows. Their gradient is 0, but on the way back to the
+# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
 #
 # So fill twice, the scores before the softmax and the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
 # follows the NaN on its way, shows which other cures fail, and finds it in PyTorch's own class.
+
+# %% tags=["proof"]
+count = {name: [x.isnan().sum().item() for x in of] for name, of in found.items()}
+assert count == {"filled once": [0, 0, 16], "filled twice": [0, 0, 0]}
+print("✓ Filled twice, no NaN is left; once, W_VS has all, and W_QS and W_KS have none.")
 
 # %% [markdown]
 # ## The class
@@ -623,103 +625,43 @@ display.margin(
 )
 
 # %% [markdown]
-# Three things are new:
+# `w_q`, `w_k` and `w_v` are apart now, because queries may come from another text than keys and values. And the weights
+# come back, too, each head's for itself. `blocked[:, None]` gives the mask (b, n, m) the axis of the heads.
 #
-# - `w_q`, `w_k` and `w_v` are apart, because queries may come from another text than keys and values.
-# - `blocked[:, None]` gives the mask (b, n, m) the axis of the heads. Without a mask nothing is blocked.
-# - The weights come back, too, each head's for itself.
-#
-# Give it our four matrices and the causal mask, and ask *it* and the last word, in both sentences.
+# > **Pitfall.** A mask for all sentences is `future[None]`, and one for all queries is `padding[:, None]`. Given bare,
+# > both raise, if you are lucky. With as many sentences or words as heads there is no error, and each head hides
+# > something else.
 
-# %% tags=["fold-input"]
-by_class = PlainAttention(4, 2)
+# %% tags=["proof"]
+by_class, mha = PlainAttention(4, 2), PlainAttention(24, 3)
 layers = (by_class.w_q, by_class.w_k, by_class.w_v, by_class.w_o)
 for layer, matrix in zip(layers, (W_QS, W_KS, W_VS, W_O)):
     layer.weight.data, layer.bias.data = matrix.T, torch.zeros(4)
-said, _ = by_class(pair, pair, pair, future[None])
-rows = {
-    f"{word} in the sentence with {last}": said[i, place, :2]
-    for i, last in enumerate(("thirsty", "sweet"))
-    for word, place in (("it", it), (last, -1))
-}
-display.show(rows, columns=SAID)
-
-# %% [markdown]
-# The class agrees with the picture: *thirsty* is said of an animal, *sweet* of a food, and *it* cannot know.
-
-# %% tags=["proof"]
 torch.testing.assert_close(by_class(pair, pair, pair)[0], right)
-torch.testing.assert_close(
-    by_class(texts, texts, texts, blocked), (merge(twice @ v) @ W_O, twice)
-)
-print(
-    "✓ With our four matrices, it gives the bars at the top, and the weights filled twice."
-)
-
-# %% [markdown]
-# A mask has three axes, (b, n, m). One that holds for all sentences, or for all queries, gets an axis of size 1 for
-# them. Here padding stands behind, as in a model that only reads; the class takes either.
-
-# %%
-mha = PlainAttention(24, 3)
-x = torch.randn(2, 5, 24)                              # (b, n, e)
-future = torch.ones(5, 5, dtype=torch.bool).triu(1)    # (n, m)
-padding = torch.arange(5) >= torch.tensor([[5], [3]])  # (b, m)
-both = padding[:, None] | future                       # (b, n, m)
-for blocked in (None, future[None], padding[:, None], both):  # one at a time, or both
-    output, weights = mha(x, x, x, blocked)  # (b, n, e), (b, h, n, m)
-
-# %% [markdown]
-# > **Pitfall.** Given bare, `mha(x, x, x, padding)` and `mha(x, x, x, future)` raise, and you are lucky that they do.
-# > With as many sentences as heads, or as many words, there is no error and the same shape: head 1 hides from everyone
-# > the padding of sentence 1, or what word 1 must not see, head 2 that of the second, and so on.
-
-# %% tags=["proof"]
-same = x[:, :3]  # as many words as heads
-rows = mha(same, same, same, future[:3, :3])[1]
-for head in range(3):
-    hidden = future[head, :3].expand(2, 3, 3)
-    assert rows[:, head].eq(0).equal(hidden)
-three = torch.stack([padding[0], padding[1], padding[1]])  # as many sentences as heads
-rows = mha(*[x[[0, 1, 1]]] * 3, three)[1]
-for head in range(3):
-    assert rows[:, head].eq(0).equal(three[head].expand(3, 5, 5))
+filled = (merge(twice @ v) @ W_O, twice)
+torch.testing.assert_close(by_class(texts, texts, texts, blocked), filled)
+x, later = torch.randn(3, 3, 24), future[:3, :3]           # (3, 3, 24), (3, 3)
+padded = torch.arange(3) >= torch.tensor([[3], [2], [1]])  # (3, 3)
 raised = []
-for bare in (padding, future):
+for bare in (later, padded):  # as many heads as words and as sentences
+    for head, rows in enumerate(mha(x, x, x, bare)[1].unbind(1)):
+        assert rows.eq(0).equal(bare[head].expand(3, 3, 3))
     try:
-        mha(x, x, x, bare)
+        PlainAttention(24, 4)(x, x, x, bare)
     except RuntimeError as error:
         raised.append("must match" in str(error))
 assert raised == [True, True]
-print("✓ Head by head, the bare mask's rows; with other sizes it raises.")
+print(
+    "✓ With our matrices it gives the bars at the top. Bare, each head hides another row."
+)
 
 
 # %% [markdown] name="compared-with-pytorch"
 # ## Compared with PyTorch
 #
-# Is the class right? Put its parameters into `nn.MultiheadAttention`, which keeps three of the matrices on top of each
-# other, and ask both:
-
-# %%
-theirs = nn.MultiheadAttention(24, 3, batch_first=True)
-for name in ("weight", "bias"):
-    three = [getattr(layer, name) for layer in (mha.w_q, mha.w_k, mha.w_v)]
-    getattr(theirs, f"in_proj_{name}").data = torch.cat(three).detach()
-theirs.out_proj = mha.w_o
-masks = {"key_padding_mask": padding, "attn_mask": future}
-right, _ = theirs(x, x, x, need_weights=False, **masks)
-torch.testing.assert_close(mha(x, x, x, padding[:, None] | future)[0], right)
-print("✓ The same outputs.")
-
-# %% [markdown]
-# Is that enough? `compare` asks for more:
-#
-# - It runs without a mask and with both, with queries from another text.
-# - It holds weights and all gradients side by side, too.
-# - One of its three sentences has no word at all. There PyTorch's class gives NaN as soon as it returns weights, so
-#   outputs are compared without them, and a NaN weight counts as 0.
-#
-# Copy it out of the fold, with the class: it needs `math`, `torch` and `nn`.
+# Is the class right? `lend` puts its parameters into `nn.MultiheadAttention`, and `compare` holds the two side by side:
+# outputs, weights and all gradients, without a mask and with both, with queries from another text, and with a sentence
+# that has no word at all.
 
 
 # %% tags=["fold-input"]
@@ -761,7 +703,10 @@ compare(PlainAttention)
 print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 
 # %% [markdown]
-# Done? A test that has never said *no* proves little. So put five slips into the class, one at a time. Each of them
+# <!-- deeper: A test that has said no -->
+# ### Going deeper: A test that has said no
+#
+# A test that has never said *no* proves little. So put five slips into the class, one at a time. Each of them
 # passes an easier test, and none passes this one:
 #
 # | slip | passes a test with | `compare` has |
@@ -771,6 +716,9 @@ print("✓ The class has the outputs, weights and gradients of PyTorch's.")
 # | the first sentence's mask for all | lengths 5 and 4: four queries never see the fifth word anyway | lengths 5, 1, 0 |
 # | `blocked` for `blocked[:, None]` | one sentence | several, and not as many as heads |
 # | no second fill | a word in each sentence | an empty one |
+#
+# In the empty sentence PyTorch's class gives NaN as soon as it returns weights. So outputs are compared without them,
+# and a NaN weight counts as 0.
 
 # %% tags=["proof"]
 SOURCE = display.source(PlainAttention).text
@@ -825,6 +773,9 @@ plain = (query @ key.mT / math.sqrt(6)).masked_fill(some, -math.inf).softmax(-1)
 fused = F.scaled_dot_product_attention(query, key, value, attn_mask=~some)
 torch.testing.assert_close(fused, plain)
 print("✓ The function, given ~blocked, gives what our lines give.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
@@ -908,12 +859,104 @@ MyAttention = PlainAttention
 
 exercises.short_path.check_attention.folded(MyAttention)
 
+# %% [markdown] name="it-speaks"
+# ## It speaks
+#
+# The book brings a [small model that has learned to tell stories](10_a_little_world.ipynb). It has two layers, and in each
+# an attention of two heads, which is not yours. Take it out, put yours in with the same matrices, and let the model go on
+# with the two sentences of this page. It has never read them: in its stories no cat drinks milk. Beside it runs the same
+# model with the mistake of step 7. What will each say after *so the*?
+
+
+# %% tags=["fold-input"]
+class Lent(nn.Module):
+    """Lets `kind` attend in a layer, with the matrices of the class that was there."""
+
+    def __init__(self, theirs, kind):
+        super().__init__()
+        self.ours = kind(theirs.embed_dim, theirs.num_heads)
+        layers = (self.ours.w_q, self.ours.w_k, self.ours.w_v)
+        for name in ("weight", "bias"):
+            parts = getattr(theirs, f"in_proj_{name}").chunk(3)
+            for layer, part in zip(layers, parts):
+                getattr(layer, name).data = part.data
+        self.ours.w_o = theirs.out_proj
+
+    def forward(self, query, key, value, **_):
+        future = torch.ones(1, query.size(1), key.size(1)).bool().triu(1)  # (1, n, m)
+        return self.ours(query, key, value, future)
+
+
+def storyteller(kind=None):
+    """Load the model that tells stories, and let `kind` attend in its layers."""
+    model = chapters.load("10_a_little_world").shipped()
+    for layer in model.layers.layers if kind else ():
+        layer.self_attn = Lent(layer.self_attn, kind)
+    return model
+
+
+# %% tags=["hide-input"]
+GO_ON = "the cat drank milk because it was {} . so the"
+
+
+def speak(kinds):
+    """Let storytellers go on with the sentences, each with another attention."""
+    world, model = chapters.load("10_a_little_world"), storyteller()
+    return display.aloud(
+        {name: storyteller(kind) for name, kind in kinds.items()},
+        world.WORDS,
+        GO_ON,
+        ["thirsty", "sweet", "tired", "fresh"],
+        shapes={name: x.shape for name, x in model.state_dict().items()},
+        layers=2,
+        heads=2,
+        longest=world.LONGEST,
+        edge=world.EDGE,
+        name="it-speaks",
+    )
+
+
+# %%
+class Reshaped(PlainAttention):
+    def merge(self, x):
+        return x.reshape(x.size(0), x.size(2), -1)  # (b, h, n, d) -> (b, n, h * d)
+
+
+speak({"your class": PlainAttention, "merged by reshape": Reshaped})
+
+# %% [markdown]
+# *The cat wanted more*, and *the milk was gone*. That is the answer to the question at the top, in words, from a class
+# of yours. In the notebook, put your `MyAttention` into the last line.
+#
+# With the `reshape` there is no error either. But the cat comes every time, whatever *it was*, as in step 7: the last
+# row gets what head 2 has collected for two words, and nothing from head 1. [Questions to
+# heads](11_questions_to_heads.ipynb) finds out what this model has each head for. And press *a story of their own*: your
+# class nearly always tells it without a slip, and the other hardly ever.
+
+# %% tags=["proof"]
+yours, crossed = storyteller(PlainAttention), storyteller(Reshaped)
+# Not what a page defines: whoever loads this one does not load that one.
+(ten,) = [chapters.load("10_a_little_world")]
+ids = ten.TESTED[:, :-1]  # (1000, ...)
+with torch.no_grad():
+    torch.testing.assert_close(yours(ids), storyteller()(ids), atol=1e-4, rtol=1e-4)
+for last, meant in zip(("thirsty", "sweet", "tired", "fresh"), ("cat", "milk") * 2):
+    ids = ten.as_ids([[ten.EDGE, *GO_ON.format(last).split()]])
+    best = [ten.WORDS[model(ids)[0, -1].argmax()] for model in (yours, crossed)]
+    assert best == [meant, "cat"]
+assert "milk" not in ten.world.chances(ten.grammar, [ten.EDGE, *GO_ON.split()[:3]])
+wrote = [ten.possible(ten.write(model, 100)) for model in (yours, crossed)]
+assert wrote[0] > 0.85 > 0.15 > wrote[1]
+heads = torch.randn(1, 2, 5, 3)  # (1, 2, 5, 3)
+assert Reshaped(6, 2).merge(heads)[0, -1].equal(heads[0, 1, -2:].flatten())
+print("✓ With your class, the model gives every next word of 1,000 stories the same score.")
+
 # %% [markdown]
 # ## What you have now, and how to use it
 #
-# You began with a pencil and eight words, and you have a class that you could write again, and a test to hold it to. In
-# your own model it takes three lines: the first in the constructor, the others in `forward`, where `randn` stands for
-# your text. The plus is there because in a Transformer what a word collects is added to the word.
+# You began with a pencil and eight words, and you have a class that you could write again, a test to hold it to, and a
+# model that speaks with it. In your own model it takes three lines: the first in the constructor, the others in
+# `forward`, where `randn` stands for your text. The plus is there because in a Transformer what a word collects is added to the word.
 
 # %%
 attention = PlainAttention(512, 8)

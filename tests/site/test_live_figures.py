@@ -21,6 +21,7 @@ from annotated_book.display import _live
 from annotated_book.display.live_figures import cache_filling as cache
 from annotated_book.display.live_figures import reach as reached
 from annotated_book.display.live_figures import tiles_visited as visited
+from annotated_book.display.live_figures.aloud import go_on
 from annotated_book.display.live_figures.mask_merger import written
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose, split_without_transpose
 from press.site.build import SITE
@@ -34,6 +35,21 @@ GRIDS = {"mask_merger"}
 
 # A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
 # the figure then says: words of its readout, and texts by selector.
+
+
+def aloud(data):
+    ten, short = chapters.load("10_a_little_world"), chapters.load("short_path")
+    tellers = [short.storyteller(kind) for kind in (short.PlainAttention, short.Reshaped)]
+    for done, ending in [
+        (None, "thirsty"),
+        (("button", "sweet", ""), "sweet"),
+        (("button", "tired", ""), "tired"),
+    ]:
+        text = [ten.EDGE, *data["text"].format(ending).split()]
+        told = [go_on(teller, text, ten.WORDS, longest=ten.LONGEST) for teller in tellers]
+        texts = [" ".join(words).replace(" .", ".") for words in told]
+        said = [f"{name}: {text}" for name, text in zip(data["names"], texts, strict=True)]
+        yield done, said, {".aa-aloud b": texts}
 
 
 def attention_over_training(data):
@@ -511,7 +527,8 @@ def act(frame, role, name, key):
 def test_driven_it_says_what_python_computes(visit, module):
     drive = globals().get(module)
     assert drive, f"write what a reader does with {module}, and what it then says"
-    page = visit(f"{FRAMES[module]}/", viewport={"width": 360, "height": 900})
+    still = {"reduced_motion": "reduce"}  # whatever is written word by word stands at once
+    page = visit(f"{FRAMES[module]}/", viewport={"width": 360, "height": 900}, **still)
     frame = page.locator(f"[data-live={module}]").first
     frame.evaluate(ALONE)
     status = frame.get_by_role("status").first
@@ -586,6 +603,20 @@ def test_the_storytellers_in_the_page_are_those_of_the_chapter(visit, place, see
         with torch.no_grad():
             expected = (wrong if merged else right)(torch.tensor([row]))[0]
         torch.testing.assert_close(torch.tensor(logits), expected, rtol=0, atol=1e-4)
+
+
+def test_two_read_a_story_of_their_own_aloud_word_by_word(visit):
+    frame = visit("short-path/").locator("[data-live=aloud]")
+    frame.evaluate(ALONE)
+    expect(frame.get_by_role("status")).not_to_be_empty()
+    frame.get_by_role("button", name="a story of their own").click()
+    expect(frame.get_by_role("status")).to_have_text("Writing …")
+    begun = "".join(frame.locator(".aa-aloud b").all_text_contents())
+    expect(frame.get_by_role("status")).to_contain_text("your class: ")
+    told = frame.locator(".aa-aloud b").all_text_contents()
+    assert len("".join(told)) > len(begun)
+    words = set(chapters.load("10_a_little_world").WORDS)
+    assert all(words >= set(text.replace(".", " .").split()) for text in told)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from annotated_attention._extras import brought_by
 # shows: a change in one figure runs the chapters again that show it, and no other.
 _HOMES = {
     "COLOURS": "plots",
+    "aloud": "live_figures.aloud",
     "annotated": "annotation",
     "attention_lines": "plots",
     "back_together": "way_through",

@@ -167,6 +167,17 @@ def test_the_storyteller_is_drawn_with_what_it_would_say_next():
     assert shapes == {key: [*x.shape] for key, x in model.state_dict().items()}
 
 
+def test_two_go_on_with_each_ending_in_their_own_way():
+    path, ten = chapters.load("short_path"), chapters.load("10_a_little_world")
+    figure = path.speak({"right": path.PlainAttention, "wrong": path.Reshaped})
+    for ending, right in (("thirsty", "cat wanted"), ("sweet", "milk was")):
+        text = path.GO_ON.format(ending)
+        assert f"After “{text}”, right: {right}" in figure.text
+    assert figure.text.count("wrong: cat ran") == 2
+    shapes = {key: [x for x in sizes if x] for key, *sizes in given(figure)["shapes"]}
+    assert shapes == {key: [*x.shape] for key, x in ten.shipped().state_dict().items()}
+
+
 def test_a_word_is_drawn_by_its_chance():
     call, logits = script("host/decoder"), [0.0, 2.0, 1.0]
     for temperature in (0, 0.5, 1, 2):

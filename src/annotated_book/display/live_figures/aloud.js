@@ -1,0 +1,89 @@
+// Two storytellers read aloud, word by word: the same weights, and the second merges its heads by a reshape alone.
+//
+// words, edge, longest, shapes, heads, layers: of both, as in storyteller.js
+// text: what they go on with, {} for its ending; endings: to choose from; names: of the two
+import { drawn, likeliest, read, unpack } from "./host/decoder.js";
+import { button, calm, element, readout } from "./host/figure.js";
+
+const WEIGHTS = new URL("./storyteller-0.bin", import.meta.url);
+const PAUSE = 220; // milliseconds between two words
+
+export default {
+  async render({ model, el }) {
+    const data = model.get("data");
+    const { words, edge, longest, shapes, heads, layers, text, endings, names } = data;
+    const answer = await fetch(WEIGHTS);
+    if (!answer.ok) throw new Error(`the server says ${answer.status}`);
+    const teller = { weights: unpack(await answer.arrayBuffer(), shapes), heads, layers };
+    const told = names.map(() => element("p"));
+    const said = readout();
+    said.classList.add("aa-heard");
+    let [texts, timer] = [[], undefined];
+
+    // A word for each of the two, with the same luck; 0 takes the likeliest.
+    function one(luck) {
+      let more = false;
+      texts.forEach((each, i) => {
+        if (each.over) return;
+        const ids = each.all.map((word) => words.indexOf(word));
+        const shares = likeliest(read(teller, ids, [], i === 1).logits.at(-1), words, 1);
+        const word = drawn(shares, luck);
+        each.over = word === edge || each.all.length + 1 === longest;
+        if (word !== edge) each.all.push(word);
+        more ||= !each.over;
+      });
+      show();
+      if (more) return true;
+      clearInterval(timer);
+      said.textContent = names
+        .map((name, i) => `${name}: ${written(texts[i].all.slice(texts[i].begin))}`)
+        .join(" ");
+      return false;
+    }
+
+    function start(index, atOnce) {
+      clearInterval(timer);
+      const begin = [edge, ...text.replace("{}", endings[index] ?? "").split(" ")];
+      const own = index === endings.length;
+      texts = names.map(() => ({ all: own ? [edge] : [...begin], begin: own ? 1 : begin.length }));
+      choices.forEach((choice, i) => choice.setAttribute("aria-pressed", String(i === index)));
+      said.textContent = "Writing …";
+      show();
+      const next = () => one(own ? Math.random() : 0);
+      if (atOnce || calm()) while (next());
+      else timer = setInterval(next, PAUSE);
+    }
+
+    function show() {
+      told.forEach((line, i) => {
+        const { all, begin } = texts[i];
+        const given = written(all.slice(1, begin));
+        line.replaceChildren(given && `${given} `, element("b", {}, written(all.slice(begin))));
+      });
+    }
+
+    const choices = [...endings, "a story of their own"].map((name, index) =>
+      button(name, () => start(index)),
+    );
+    el.append(
+      element(
+        "div",
+        { class: "aa-endings" },
+        "it was",
+        ...choices.slice(0, -1),
+        "or",
+        choices.at(-1),
+      ),
+      element(
+        "div",
+        { class: "aa-aloud" },
+        ...names.map((name, i) => element("div", {}, element("span", {}, name), told[i])),
+      ),
+      said,
+    );
+    start(0, true);
+    return () => clearInterval(timer);
+  },
+};
+
+const written = (words) => words.join(" ").replaceAll(" .", ".");
