@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *20 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *18 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -161,44 +161,37 @@ exercises.one_head.check_scores.folded(my_scores)
 # An exponential is always positive. So take the exponential of each score first, and divide by the sum
 # of these: this is the **softmax**, and the shares are the **attention weights**. Before that, each
 # score is divided by $\sqrt d$, here $\sqrt 4 = 2$, for [a reason that comes
-# below](#cell-id=deeper-why-divide-by-the-root). Four of the eight words share no feature
-# with *it* and score 0. What will they get?
+# below](#cell-id=deeper-why-divide-by-the-root). Then collect from each word in proportion to its weight: multiply its
+# value by the weight, and add up. Four of the eight words share no feature with *it* and score 0. What will they get?
 
 # %%
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
-
-# %% tags=["hide-input"]
-of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
-display.beside(
-    display.attention_lines(weights, WORDS, it, name="it-looks", caption="with thirsty"),
-    display.attention_lines(
-        of_sweet, SWEET, it, name="it-looks-again", caption="with sweet"
-    ),
-)
-
-# %% [markdown]
-# Not nothing: 0.04 each, since the exponential of 0 is 1. Only differences count: a key whose divided score is one
-# higher gets $\exp(1) \approx 2.7$ times the weight.
-#
-# Now look for who decides. *Cat* and *milk* get 0.18 each, and with *sweet* both get the same again, because *sweet*
-# scores 4, too. In this pair *it* looks the same way in both sentences, so the look does not decide. What does?
-
-# %% [markdown]
-# ## The mix: collect the values
-#
-# Collect from each word in proportion to its weight: multiply its value by the weight, and add up. Follow the column
-# *animal* down to its sum.
-
-# %%
-mixed = weights @ values  # (m,) x (m, d) -> (d,)
+mixed = weights @ values                # (m,) x (m, d) -> (d,)
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
-# The 0.18 times 3 of *cat*, 0.18 times 1 of *it* and 0.30 times 2 of *thirsty* make 1.32. The sum under
-# *food* lacks only what *thirsty* adds. So here this decides: not
-# where *it* looks, but what the last word **hands over**. You read as much of each book in either library, and the
-# pages of the last one differ. A bright line in an attention map is a number, not a reason.
+# Not nothing: 0.04 each, since the exponential of 0 is 1. Only differences count: a key whose divided score is one
+# higher gets $\exp(1) \approx 2.7$ times the weight. Follow the column *animal* down: 0.18 times 3 of *cat*, 0.18 times
+# 1 of *it* and 0.30 times 2 of *thirsty* make 1.32.
+#
+# ## Exchange the last word
+#
+# Now look for who decides. On the left, the lines show whom *it* looks at; on the right, the bars show who brings what.
+# Press *sweet*. Which will move, the lines or the bars?
+
+# %% tags=["hide-input"]
+of_sweet = (SWEET_EMBEDDINGS @ SWEET_EMBEDDINGS[it] / math.sqrt(4)).softmax(-1)  # (m,)
+both = {
+    ("thirsty",): (WORDS, weights, EMBEDDINGS[:, :2]),
+    ("sweet",): (SWEET, of_sweet, SWEET_EMBEDDINGS[:, :2]),
+}
+display.collects({"it was": ["thirsty", "sweet"]}, both, FEATURES[:2], it, name="last-word")
+
+# %% [markdown]
+# Only the bars. *Sweet* scores 4, too, so *cat* and *milk* get 0.18 each in both sentences: *it* looks the same way, and
+# the look decides nothing. What decides is what the last word **hands over**. You read as much of each book in either
+# library, and the pages of the last one differ. A bright line in an attention map is a number, not a reason.
 #
 # > **What this example does not show.** The link between thirst and animals was written in by hand; a trained
 # > model has to find its own. And *sweet* mirrors *thirsty*: a last word that scores more would change the look, too.
@@ -250,13 +243,11 @@ display.show(weights, WORDS, WORDS, heat=True, corner="asks")
 # Where does `attend` use the order of the words? One of these sentences is about an alarming glass of milk. What does
 # *drank* collect in each?
 
-# %%
+# %% tags=["fold-input"]
 tame = embed(["the", "cat", "drank", "the", "milk"])  # (5, 4)
 wild = embed(["the", "milk", "drank", "the", "cat"])  # (5, 4)
 of_tame, _ = attend(tame, tame, tame)                 # (5, 4), (5, 5)
 of_wild, _ = attend(wild, wild, wild)                 # (5, 4), (5, 5)
-
-# %% tags=["hide-input"]
 rows = torch.stack([of_tame[2], of_wild[2]])
 display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
@@ -284,16 +275,18 @@ print("✓ Shuffled, the words get what they got before; asked alone, “it” d
 # Here *it* is none of the other words: a drink in the first sentence, an animal in the second, as the last word tells
 # you. What does *it* collect now?
 
-# %%
+# %% tags=["fold-input"]
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
 MILK = ["milk", "and", "cream", "vanished", "because", "it", "was", "thirsty"]
 cats, milk = embed(CATS), embed(MILK)  # (8, 4)
-of_cats, _ = attend(cats, cats, cats)  # (8, 4), (8, 8)
-of_milk, _ = attend(milk, milk, milk)  # (8, 4), (8, 8)
-
-# %% tags=["hide-input"]
-names = ["cats … sweet", "milk … thirsty"]
-display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
+_, of_cats = attend(cats, cats, cats)  # (8, 4), (8, 8)
+_, of_milk = attend(milk, milk, milk)  # (8, 4), (8, 8)
+two = {"sentence": ["cats … sweet", "milk … thirsty"]}
+own = {
+    ("cats … sweet",): (CATS, of_cats[it], cats[:, :2]),
+    ("milk … thirsty",): (MILK, of_milk[it], milk[:, :2]),
+}
+display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 
 # %% [markdown]
 # Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It* adds up all
@@ -306,48 +299,37 @@ display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
 # %% tags=["fold-input"]
 to_query = torch.zeros(4, 4)
 to_query[3, 0] = 2.0  # quality asks for animal
-_, before = attend(cats, cats, cats)                  # (8, 4), (8, 8)
-of_cats, after = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
-of_milk, _ = attend(milk @ to_query, milk, milk)      # (8, 4), (8, 8)
+_, of_cats = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
+_, of_milk = attend(milk @ to_query, milk, milk)  # (8, 4), (8, 8)
 display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-query")
 
 # %% [markdown]
 # Each row of the matrix belongs to a feature of the word, each column to one that is asked for. The product takes every
 # row as many times as the word has of its feature, and adds up the rows. So the query of *it* was `(1, 1, 0, 1)` and is
-# now `(2, 0, 0, 0)`. Where does *it* look?
+# now `(2, 0, 0, 0)`. Does it bring home the right answer?
 
 # %% tags=["hide-input"]
-display.beside(
-    display.attention_lines(before[it], CATS, it, name="before-w-q", caption="before"),
-    display.attention_lines(after[it], CATS, it, name="after-w-q", caption="with W_Q"),
-)
+asked = {
+    ("cats … sweet",): (CATS, of_cats[it], cats[:, [0, 3]]),
+    ("milk … thirsty",): (MILK, of_milk[it], milk[:, [0, 3]]),
+}
+display.collects(two, asked, ["animal", "quality"], it, name="with-w-q")
 
 # %% [markdown]
-# At the animals. Does it bring home the right answer?
-
-# %% tags=["hide-input"]
-display.show(torch.stack([of_cats[it], of_milk[it]]), names, FEATURES)
-
-# %% [markdown]
-# *Animal* both times, and most, 2.57, where a drink is sweet: *it* asks for animals, and each hands over *animal*. The
-# answer stands in the last column: 0.10 of quality in the first sentence, 1.09 in the second. That is what an animal
-# should hand over.
+# Worse, although the lines go to the animals now: 2.57 of animal, the most of all, where a drink is sweet. *It* asks for
+# animals, and each hands over *animal*. But the answer is there, in the other bar: 0.10 of quality in the first sentence,
+# 1.09 in the second. That is what an animal should hand over.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So question, title and pages part: each role gets a matrix, the result gets a fourth, and training finds their entries.
-# An embedding is e wide; queries, keys and from here on values, too, are d wide.
-#
-# | matrix | shape | decides |
-# |---|---|---|
-# | $W_Q$ | `(e, d)` | what a word asks for |
-# | $W_K$ | `(e, d)` | what a word can be found by |
-# | $W_V$ | `(e, d)` | what a word hands over when it is found |
-# | $W_O$ | `(d, e)` | under which features the word that asked receives it |
+# So question, title and pages part: each gets a matrix, whose numbers training finds. $W_Q$ decides what a word asks
+# for, $W_K$ what it can be found by, $W_V$ what it hands over when it is found. A fourth, $W_O$, decides under which
+# features the word that asked receives it. An embedding is e wide; queries, keys and from here on values, too, are d
+# wide. So the first three are `(e, d)`, and $W_O$ is `(d, e)`.
 #
 # Here is a head of width 2, set by hand, for one question: *is something said about an animal?* Words hand over their
-# *quality*. They are found by their *animal*, and a little by their *quality*: why, you see below. Read from left to right:
+# *quality*. They are found by their *animal*, and a little by their *quality*. Read from left to right:
 # each matrix stands over what it makes, and each score is divided by √2, the root of the new width, before the softmax.
 
 # %% tags=["fold-input"]
@@ -366,78 +348,13 @@ display.through_matrices(
 # about an animal, and the answer comes from the word of *quality*.
 #
 # Is 0.97 a lot? *Because* comes without a question, and goes home with the average of what the eight words hand over,
-# 3/8. Call it a *yes* if it is more than this plain average, 0.38, and a *no* if it is less.
-#
-# *Sweet* has as much quality as *thirsty*: where does a *no* come from? And why does *it* ask for a bit of quality as
-# well, and not with (2, 0), for animal alone, as before?
-
-# %% tags=["hide-input"]
-only_animal = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (e, d)
-rows = {}
-for name, x, w_q in (
-    ("thirsty", EMBEDDINGS, W_Q),
-    ("sweet", SWEET_EMBEDDINGS, W_Q),
-    ("thirsty, (2, 0)", EMBEDDINGS, only_animal),
-):
-    _, weights = attend(x @ w_q, x @ W_K, x @ W_V)  # (n, d), (n, m)
-    three = [weights[it, place].item() for place in (1, it, -1)]
-    receives = (weights[it] @ x @ W_V)[0]
-    rows[name] = [*three, 1 - sum(three), receives]
-for x in (EMBEDDINGS, SWEET_EMBEDDINGS):
-    assert (x @ W_V)[:, 0].tolist() == [0, 0, 0, 0, 0, 1, 0, 2]
-columns = ["cat gives 0", "it gives 1", "last word gives 2", "others give 0", "it receives"]
-display.show(rows, columns=columns, corner="weights with", heat=columns[:4])
-
-# %% [markdown]
-# With *sweet*, *cat* takes 0.80 of the weight and gives 0. That is how this head says *no*: a word that nothing is said
-# about takes the weight, and hands over nothing. With (2, 0) the same happens in the sentence with *thirsty*: *cat* scores
-# 6 and *thirsty* 4, and 0.40 is hardly a yes. The 1 in the query lifts *thirsty* to the 6 of *cat*.
-#
-# Are all four sentences right now, and a fifth, about milk that was sweet? Right of the dashed line is a yes.
-
-# %%
-nobody = embed([*MILK[:-1], "sweet"])  # (8, 4)
-answers = []
-for x in (EMBEDDINGS, milk, SWEET_EMBEDDINGS, cats, nobody):
-    found, _ = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d), (n, n)
-    answers.append((found @ W_O)[:, 0])
-
-# %% tags=["hide-input"]
-names = ["the cat … thirsty", "milk … thirsty", "the cat … sweet", "cats … sweet"]
-names.append("milk … sweet")
-border, told = answers[0][WORDS.index("because")].item(), []
-drawing, (ax,) = display.panels(344, 200)
-for i, (name, answer) in enumerate(zip(names, torch.stack(answers)[:, it].tolist())):
-    letter = "h" if i == 4 else "n" if answer > border else "b"
-    ax.barh(i, answer - border, left=border, color=display.COLOURS[letter], height=0.6)
-    side = 0.04 if answer > border else -0.04
-    look = {"va": "center", "ha": "left" if answer > border else "right", "fontsize": 12}
-    ax.text(answer + side, i, f"{answer:.2f}", **look)
-    told.append(f"{name} {answer:.2f}")
-ax.axvline(border, color="black", linestyle="--", linewidth=1.2)
-for place, ha, text in ((-0.2, "right", "← no"), (0, "center", ""), (0.2, "left", "yes →")):
-    ax.text(border + place, -0.8, text or f"{border:.2f}", ha=ha, fontsize=12)
-ax.set_yticks(range(5), names)
-ax.set(xlim=(-0.3, 2.1), ylim=(4.5, -0.6), xticks=[])
-ax.spines[:].set_visible(False)
-ax.tick_params(length=0)
-alt = (
-    f"What “it” receives under animal: {'; '.join(told)}. “because”: {border:.2f} in each."
-)
-display.finish(drawing, name="answers", alt=alt)
-
-# %% [markdown]
-# All four. But where nobody is an animal, no cat takes the weight, and the head lies: 0.90. The weights add up to one,
-# so they go to *it* itself and to *sweet*, and both hand over their quality.
-#
-# What *it* receives does not replace *it*. In a Transformer it is [added](08_transformer_layers.ipynb) to the word's own
-# row. There even the *no* of 0.19 adds a bit of animal, and nobody takes the average of 0.38 off again. So one number
-# is not enough: the next chapter gives the food a head of its own, and the two can be compared.
+# 3/8. Take this 0.38 as a line to read against: above it, the head says *yes*, below it *no*. The line is yours, and not
+# the model's; nothing is ever subtracted.
 #
 # ## How far along the arrow
 #
-# Two numbers are a place on paper. The arrow is the query of *it*. Drag its tip, or use the sliders: what makes a score
-# large? Exchange the last word: can you turn the arrow so that *it* collects more with *sweet* than with *thirsty*?
+# Two numbers are a place on paper. The arrow is the query of *it*: drag its tip, or use the sliders. *Sweet* has as much
+# quality to hand over as *thirsty*. Press it: where does a *no* come from?
 
 # %% tags=["hide-input"]
 both = {
@@ -449,12 +366,14 @@ display.needle(
 )
 
 # %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
-# equal, and one such line goes through *cat* and *thirsty*.
+# From the cat. It takes 0.80 of the weight and gives 0, so only 0.19 arrives. That is how this head says *no*: a word that
+# nothing is said about takes the weight, and hands over nothing.
 #
-# - Lay the arrow flat, at (2, 0), and with *thirsty* you are back at 0.40: *cat* stands farther along.
-# - Make it longer, and the winners take more. A *temperature* below 1, by which all scores are divided, does the
-#   same.
+# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
+# equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the winners take more; a
+# *temperature* below 1, by which all scores are divided, does the same. Now lay it flat, at (2, 0), back with *thirsty*:
+# 0.40 arrives, still above the line. What, then, does the 1 buy? Keep the question until [the
+# end](#cell-id=thirsty-or-sweet). And can you turn the arrow so that *it* collects more with *sweet* than with *thirsty*?
 
 # %% tags=["proof"]
 away = torch.tensor([-1.0, 1.0])
@@ -463,8 +382,6 @@ sweet, thirsty = (
     for x in (SWEET_EMBEDDINGS, EMBEDDINGS)
 )
 assert sweet > 2 * thirsty
-average = torch.stack(answers)[:, WORDS.index("because")]
-torch.testing.assert_close(average, average[:1].expand(5))  # one border for all
 print("✓ At (−1, 1), “it” collects more than twice as much with sweet as with thirsty.")
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
@@ -477,7 +394,7 @@ print("✓ At (−1, 1), “it” collects more than twice as much with sweet as
 # %% tags=["hide-input"]
 torch.manual_seed(0)
 walks = (torch.randn(4000, 1024) * torch.randn(4000, 1024)).cumsum(-1)
-drawing, (ax,) = display.panels(340, 250)
+drawing, (ax,) = display.panels(560, 230)
 places = [0, *range(32, 1025, 32)]
 for walk in walks[:10]:
     heights = [0, *walk[31::32].tolist()]
@@ -486,7 +403,7 @@ roots = [math.sqrt(place) for place in places]
 for way in (1, -1):
     edge = [way * root for root in roots]
     ax.plot(places, edge, color=display.COLOURS["d"], linestyle="--")
-ax.text(1000, 42, "√d", color=display.COLOURS["d"], fontsize=12)
+ax.text(900, 46, "√d", color=display.COLOURS["d"], fontsize=12)
 told = []
 for d in (64, 256, 1024):
     size = f"{walks[:, d - 1].square().mean().sqrt():.0f}"
@@ -506,8 +423,8 @@ display.finish(drawing, name="walks", alt=alt, caption=caption)
 # variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
-# What does the size do to the weights? Take 32 random queries of width 256 and 16 random keys. One dot per query: the
-# largest of its 16 weights. Guess first what dividing by d, the obvious repair, does.
+# What does the size do to the weights? Take 32 random queries and 16 random keys, and widen the head. Divide the scores
+# *by 1*, *by √d*, and *by d*, the obvious repair. Guess first: what is wrong with it?
 
 
 # %% tags=["fold-input"]
@@ -523,39 +440,6 @@ def products(d: int) -> Tensor:
     return query @ key.mT  # (n, d) x (d, m) -> (n, m)
 
 
-# %% tags=["hide-input"]
-DIVIDED = {"undivided": 0, "by d": 1, "by √d": 0.5}
-drawing, (ax,) = display.panels(340, 170)
-told = []
-for i, ((name, power), letter) in enumerate(zip(DIVIDED.items(), "hbd")):
-    largest = (products(256) / 256**power).softmax(-1).amax(-1)
-    look = {"color": display.COLOURS[letter], "alpha": 0.5, "markersize": 3.5}
-    ax.plot(largest, i + torch.linspace(-0.25, 0.25, 32), "o", **look)
-    ax.text(1.12, i, f"{largest.median():.2f}", va="center", ha="center", fontsize=12)
-    told.append(f"{name} {largest.median():.2f}")
-ax.text(1.12, -0.6, "median", ha="center", fontsize=12)
-ax.set_yticks(range(3), DIVIDED)
-ax.set(xlim=(0, 1.02), ylim=(2.5, -0.5), xlabel="largest of 16 weights")
-ax.set_xticks([1 / 16, 0.5, 1], ["1/16", "0.5", "1"])
-alt = f"The largest weight of 32 queries of width 256; medians: {', '.join(told)}."
-display.finish(drawing, name="largest-weight", alt=alt)
-
-# %% [markdown]
-# Undivided, one key takes nearly everything from many queries. The softmax is **saturated**: a small change of such a
-# query moves hardly anything, so hardly any gradient comes back to it. Divided by d, no weight is far from one
-# sixteenth, a plain average. With the root, one weight can stand out, and does not take all.
-
-# %% [markdown] name="the-derivative-of-the-softmax"
-# <!-- deeper: The derivative of the softmax -->
-# ### Going deeper: The derivative of the softmax
-#
-# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
-# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
-# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size is the root of
-# the sum of its squared entries. Increase the width: divided by *1*, by *d*, by *√d*.
-
-
-# %% tags=["fold-input"]
 def measure(scores: Tensor) -> tuple[float, float, float]:
     """Measure the deviation of scores, the size of the derivative, the largest weight.
 
@@ -569,11 +453,25 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
     return scores.std().item(), size.item(), weights.amax(-1).mean().item()
 
 
-WIDTHS = (4, 16, 64, 256)
-by_width = {width: products(width) for width in WIDTHS}
+# %% tags=["hide-input"]
+by_width = {width: products(width) for width in (4, 16, 64, 256)}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
+# The derivative says how far the weights move when a score does. Undivided, it dies out as the head gets wider: for many
+# queries one key takes nearly everything. The softmax is **saturated**, and hardly any gradient comes back to such a
+# query. Divided by d, the scores shrink instead, until at 256 no weight is far from one sixteenth, a plain average. With
+# the root, one weight can stand out, and does not take all.
+
+# %% [markdown] name="the-derivative-of-the-softmax"
+# <!-- deeper: The derivative of the softmax -->
+# ### Going deeper: The derivative of the softmax
+#
+# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
+# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
+# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size, in the figure, is
+# the root of the sum of its squared entries, for the median query.
+#
 # Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once more.
 # Here is what backpropagation brings to each query from a random loss:
 
@@ -592,7 +490,7 @@ def pulls(d: int, power: float) -> Tensor:
 
 
 rows = {}
-for name, power in DIVIDED.items():
+for name, power in {"undivided": 0, "by d": 1, "by √d": 0.5}.items():
     sizes = [pulls(d, power) for d in (64, 256)]
     rows[name] = [number for size in sizes for number in (size.median(), size.max())]
 columns = ["d = 64, median", "largest", "d = 256, median", "largest"]
@@ -612,96 +510,6 @@ print("✓ The formula is what autograd finds.")
 
 # %% [markdown]
 # <!-- /deeper -->
-
-# %% [markdown]
-# ## The head as a module
-#
-# In a module an optimiser can train the four matrices; they begin at random, divided by a root, so that a product with
-# them is about as large as what goes in. Where query, key and value are the same words, this is **self-attention**; in
-# translation, the words of the new sentence ask those of the original, **cross-attention**, and n and m may differ.
-
-
-# %%
-class OneHead(nn.Module):
-    """Attention with one head of width ``head_dim``."""
-
-    def __init__(self, embed_dim: int, head_dim: int) -> None:
-        super().__init__()
-        e, d = embed_dim, head_dim
-        self.w_q = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
-        self.w_k = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
-        self.w_v = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
-        self.w_o = nn.Parameter(torch.randn(d, e) / d**0.5)  # (d, e)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from each query to every key."""
-        q, k = query @ self.w_q, key @ self.w_k          # (n, d), (m, d)
-        mixed, weights = attend(q, k, value @ self.w_v)  # (n, d), (n, m)
-        return mixed @ self.w_o, weights                 # (n, e), (n, m)
-
-
-# %% [markdown]
-# Here is the whole head in one picture, with three words that ask eight.
-
-# %% tags=["hide-input"]
-asking = EMBEDDINGS[:3]  # (3, 4)
-parts = {"3 words ask": asking, "8 words answer": EMBEDDINGS, "queries": asking @ W_Q}
-parts |= {"keys": EMBEDDINGS @ W_K, "values": EMBEDDINGS @ W_V}
-parts["scores"] = parts["queries"] @ parts["keys"].mT
-parts["mix"], parts["weights"] = attend(parts["queries"], parts["keys"], parts["values"])
-parts["output"] = parts["mix"] @ W_O
-places = {
-    "3 words ask": (0, 0),
-    "8 words answer": (1.5, 0),
-    "queries": (0, 1),
-    "keys": (1, 1),
-}
-places |= {"values": (2, 1), "scores": (0.5, 2), "weights": (0.5, 3), "mix": (1.25, 4)}
-places["output"] = (1.25, 5)
-ask, answer, *_ = places
-steps = [(ask, "queries", "W_Q"), (answer, "keys", "W_K"), (answer, "values", "W_V")]
-steps += [("queries", "scores", ""), ("keys", "scores", ""), ("weights", "mix", "")]
-steps += [
-    ("scores", "weights", "/ √d, softmax"),
-    ("values", "mix", ""),
-    ("mix", "output", "W_O"),
-]
-letters = {3: "n", 8: "m", 4: "e", 2: "d"}
-shapes = {part: tensor.shape for part, tensor in parts.items()}
-display.flow(places, steps, shapes, letters, name="whole-head")
-
-
-# %% tags=["proof"]
-def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
-    source = torch.Generator().manual_seed(2)
-    mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
-    return torch.autograd.grad((outputs * mixture).sum(), inputs)
-
-
-# All sizes differ, so that a swapped axis cannot hide.
-q = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)              # (3, 6)
-k = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)              # (5, 6)
-v = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)              # (5, 7)
-ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (3, 7)
-torch.testing.assert_close(ours, theirs)
-torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print("✓ The three lines are PyTorch's own function: outputs and gradients.")
-
-# %% tags=["proof"]
-head = OneHead(embed_dim=6, head_dim=6).double()
-torchs = nn.MultiheadAttention(embed_dim=6, num_heads=1, bias=False, dtype=torch.float64)
-torchs.in_proj_weight.data = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT]).detach()
-torchs.out_proj.weight.data = head.w_o.mT.detach()
-x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)  # (5, 6)
-(out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
-torch.testing.assert_close((out, weights), (their_out, their_weights))
-mine = gradients(out, [q, x, head.w_q, head.w_k, head.w_v, head.w_o])
-stored = [torchs.in_proj_weight, torchs.out_proj.weight]
-of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
-apart = [matrix.mT for matrix in of_stacked.chunk(3)]
-torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
-print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients included.")
 
 # %% [markdown] name="the-mistake-people-make-here"
 # ## The mistake people make here
@@ -815,6 +623,126 @@ def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 exercises.one_head.check_attend.folded(my_attend)
+
+# %% [markdown] name="thirsty-or-sweet"
+# ## Thirsty or sweet?
+#
+# In a module an optimiser can train the four matrices; they begin at random, divided by a root, so that a product with
+# them is about as large as what goes in. Where query, key and value are the same words, this is **self-attention**; in
+# translation, the words of the new sentence ask those of the original, **cross-attention**, and n and m may differ.
+
+
+# %%
+class OneHead(nn.Module):
+    """Attention with one head of width ``head_dim``."""
+
+    def __init__(self, embed_dim: int, head_dim: int) -> None:
+        super().__init__()
+        e, d = embed_dim, head_dim
+        self.w_q = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_k = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_v = nn.Parameter(torch.randn(e, d) / e**0.5)  # (e, d)
+        self.w_o = nn.Parameter(torch.randn(d, e) / d**0.5)  # (d, e)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend from each query to every key."""
+        q, k = query @ self.w_q, key @ self.w_k          # (n, d), (m, d)
+        mixed, weights = attend(q, k, value @ self.w_v)  # (n, d), (n, m)
+        return mixed @ self.w_o, weights                 # (n, e), (n, m)
+
+
+# %% tags=["proof"]
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+    """Differentiate a fixed random mixture of ``outputs``: each of them counts."""
+    source = torch.Generator().manual_seed(2)
+    mixture = torch.randn(outputs.shape, generator=source, dtype=outputs.dtype)
+    return torch.autograd.grad((outputs * mixture).sum(), inputs)
+
+
+# All sizes differ, so that a swapped axis cannot hide.
+q = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)              # (3, 6)
+k = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)              # (5, 6)
+v = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)              # (5, 7)
+ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (3, 7)
+torch.testing.assert_close(ours, theirs)
+torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
+print("✓ The three lines are PyTorch's own function: outputs and gradients.")
+
+# %% tags=["proof"]
+head = OneHead(embed_dim=6, head_dim=6).double()
+torchs = nn.MultiheadAttention(embed_dim=6, num_heads=1, bias=False, dtype=torch.float64)
+torchs.in_proj_weight.data = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT]).detach()
+torchs.out_proj.weight.data = head.w_o.mT.detach()
+x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)  # (5, 6)
+(out, weights), (their_out, their_weights) = head(q, x, x), torchs(q, x, x)
+torch.testing.assert_close((out, weights), (their_out, their_weights))
+mine = gradients(out, [q, x, head.w_q, head.w_k, head.w_v, head.w_o])
+stored = [torchs.in_proj_weight, torchs.out_proj.weight]
+of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
+apart = [matrix.mT for matrix in of_stacked.chunk(3)]
+torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
+print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients included.")
+
+# %% [markdown]
+# Now put the four matrices made by hand into it, and ask the question of the first page. Three beginnings, two endings:
+# how often is the head right? Then count again with the arrow laid flat, `level`, at (2, 0).
+
+# %%
+by_hand = {"w_q": W_Q, "w_k": W_K, "w_v": W_V, "w_o": W_O}
+level = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (4, 2)
+head, flat = OneHead(embed_dim=4, head_dim=2), OneHead(embed_dim=4, head_dim=2)
+head.load_state_dict(by_hand)
+flat.load_state_dict(by_hand | {"w_q": level})
+
+# %% tags=["hide-input"]
+three = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
+starts = dict(zip(three, (WORDS, CATS, MILK)))
+answers = {}
+for start, words in starts.items():
+    for last in ("thirsty", "sweet"):
+        for asks, asked in (("(2, 1)", head), ("(2, 0)", flat)):
+            said = [*words[:-1], last]
+            x = embed(said)                 # (8, 4)
+            _, shares = asked(x, x, x)      # (8, 4), (8, 8)
+            gives = (x @ W_V @ W_O)[:, :1]  # (8, 1)
+            answers[start, last, asks] = (said, shares[it].detach(), gives)
+notes = {}
+for asks in ("(2, 1)", "(2, 0)"):
+    notes[three[0], "thirsty", asks] = "“It” means the cat."
+    notes[three[0], "sweet", asks] = "“It” does not mean the cat."
+    notes[three[2], "sweet", asks] = "Wrong: nothing here is an animal."
+notes[three[1], "thirsty", "(2, 0)"] = "Wrong: the two animals keep the weight."
+rows = {
+    "sentence": three,
+    "it was": ["thirsty", "sweet"],
+    "asks with": ["(2, 1)", "(2, 0)"],
+}
+border = (3 / 8, "no", "yes")
+display.collects(rows, answers, FEATURES[:1], it, name="answers", line=border, notes=notes)
+
+# %% [markdown]
+# Five of six. Flat, it is four: with a second animal in the sentence, only 0.23 is left of the 0.40, and thirsty cats are
+# a *no*. So this is what the 1 buys: margin. With it, 0.67 arrives.
+#
+# One mistake stays: *milk and cream vanished because it was sweet*. Where nobody is an animal, no cat takes the weight,
+# and the head lies: 0.90. A soft look-up never comes back empty. The weights add up to one, so they go to *it* itself and
+# to *sweet*, and both hand over their quality.
+#
+# And in a Transformer, what *it* receives is [added](08_transformer_layers.ipynb) to the word's own row, without any
+# line: even the *no* of 0.19 adds a bit of animal. One number is not enough. The next chapter gives the food a head of
+# its own, and the two can be compared.
+
+# %% tags=["proof"]
+for (_, _, asks), (said, shares, gives) in answers.items():
+    x = embed(said)                                                    # (8, 4)
+    written, _ = head(x, x, x) if asks == "(2, 1)" else flat(x, x, x)  # (8, 4), (8, 8)
+    torch.testing.assert_close(written[it, :1], shares @ gives)
+    assert gives.mean() == 3 / 8  # what "because" collects: one line for all
+right = [
+    (k[1] == "thirsty") == ((w @ v).item() > 3 / 8) for k, (_, w, v) in answers.items()
+]
+assert (sum(right[::2]), sum(right[1::2])) == (5, 4)
+print("✓ The module writes what is drawn; five of six are right, with a flat arrow four.")
 
 # %% [markdown]
 # ## What you have now

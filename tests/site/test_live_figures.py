@@ -126,6 +126,21 @@ def clocks(data):
         yield done, [f"Position {at}: turned by {turned}.", said], hands
 
 
+def collects(data):
+    one = chapters.load("01_one_head")
+    for done, words in [
+        (None, one.WORDS),
+        (("button", "sweet", ""), one.SWEET),
+        (("button", "thirsty", ""), one.WORDS),
+    ]:
+        x, it = one.embed(words).double(), one.WORDS.index("it")
+        shares = (x @ x[it] / 2).softmax(-1)
+        animal, food = (shares @ x)[:2].tolist()
+        drawn = f".aa-stage svg[aria-label*='{words[-1]} {shares[-1]:.2f}.']"
+        shown = {drawn: [ANY], ".aa-stage text[font-size='14']": [f"{animal:.2f}", f"{food:.2f}"]}
+        yield done, [f"“it” collects {animal:.2f} of animal and {food:.2f} of food."], shown
+
+
 def heads_at_work(data):
     keys, queries, at = data["keys"], data["queries"], [*data["start"]]
     for done, place, value in [

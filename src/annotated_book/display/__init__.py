@@ -18,6 +18,7 @@ _HOMES = {
     "calculator": "live_figures.calculator",
     "chapter_map": "computation",
     "clocks": "live_figures.clocks",
+    "collects": "live_figures.collects",
     "diff": "code",
     "excerpts": "code",
     "finish": "plots",

@@ -290,6 +290,38 @@ def test_the_needle_gives_the_head_of_the_chapter_its_weights():
         weights = script("needle")("weigh", direction, shown, temperature)
         assert weights == pytest.approx([of.get(word, expected[0]) for word, *_ in shown])
     assert "cat at (3, 0) scores 6 and gets 0.46" in figure.text
+    other = one.SWEET_EMBEDDINGS.double()
+    both["sweet"] = (other @ one.W_K.double(), (other @ one.W_V.double())[:, 0])
+    figure = display.needle(query, both, one.WORDS[:-1], axes, who="it", name="try")
+    assert "With “sweet”: cat 0.80, it 0.10, sweet 0.05; “it” collects 0.19." in figure.text
+
+
+def test_what_a_word_collects_is_drawn_and_told_of_every_sentence():
+    weights, values = torch.tensor([0.25, 0.75]), torch.tensor([[2.0], [0.0]])
+    scenes = {
+        ("one",): (["a", "b"], weights, values),
+        ("two",): (["a", "c"], weights.flip(0), values),
+    }
+    figure = display.collects(
+        {"last": ["one", "two"]},
+        scenes,
+        ["warmth"],
+        1,
+        name="try",
+        line=(1.0, "no", "yes"),
+        notes={("two",): "Hot."},
+    )
+    page, data = parse(figure), given(figure)
+    assert [each["parts"] for each in data["scenes"]] == [[[0.5, 0.0]], [[1.5, 0.0]]]
+    assert [each["brings"] for each in data["scenes"]] == [[1, 0]] * 2, "a zero brings nothing"
+    told = list(page.select_one("p").stripped_strings)
+    assert told[0] == "one: “b” collects 0.50 of warmth: no."
+    assert told[1] == "two: “c” collects 1.50 of warmth: yes. Hot."
+    bars = [float(bar["width"]) for bar in page.select("rect")]
+    assert bars == [pytest.approx(0.5 * data["unit"], abs=0.06)]
+    opacity = [curve["stroke-opacity"] for curve in page.select(".aa-collects path[fill=none]")]
+    assert opacity == ["0.85", "0.25"]
+    assert "The weights of “b”: a 0.25, b 0.75." in figure.text
 
 
 def test_a_mix_lies_between_what_is_mixed():
