@@ -688,11 +688,10 @@ print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients incl
 # how often is the head right? Then count again with the arrow laid flat, `level`, at (2, 0).
 
 # %%
-by_hand = {"w_q": W_Q, "w_k": W_K, "w_v": W_V, "w_o": W_O}
 level = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (4, 2)
 head, flat = OneHead(embed_dim=4, head_dim=2), OneHead(embed_dim=4, head_dim=2)
-head.load_state_dict(by_hand)
-flat.load_state_dict(by_hand | {"w_q": level})
+for each, w_q in ((head, W_Q), (flat, level)):
+    each.load_state_dict({"w_q": w_q, "w_k": W_K, "w_v": W_V, "w_o": W_O})
 
 # %% tags=["hide-input"]
 three = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
