@@ -5,11 +5,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
+from operator import add
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from press.run import scripts
 
@@ -79,6 +81,40 @@ def test_a_message_is_raised_word_by_word_and_mended(title, text, shared):
     assert marks.count("✗") == ("not raised here" not in " ".join(text.split()))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_what_an_answer_quotes_besides_is_raised():
+    from transformers import DynamicCache, LlamaConfig, StaticCache
+
+    small = LlamaConfig(hidden_size=24, num_attention_heads=4, num_hidden_layers=1)
+    static = StaticCache(config=small, max_cache_len=8)
+    for page, call, quoted in (
+        ("messages.md", lambda: add(DynamicCache(), ()), "unsupported operand type(s) for +"),
+        ("loaded-model.md", lambda: static.crop(-2), "'StaticLayer' object has no attribute"),
+    ):
+        with pytest.raises((TypeError, AttributeError)) as raised:
+            call()
+        assert str(raised.value).startswith(quoted)
+        assert str(raised.value) in (scripts.ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def test_selective_checkpointing_computes_the_attention_once():
+    """Of three ways in the answer, only plain checkpointing computes it a second time."""
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            names.append(operator.overloadpacket.__name__)
+            return operator(*args, **(kwargs or {}))
+
+    shared, text = QUESTIONS[0][1], dict(QUESTIONS)["Short answers"]
+    (code,) = (block for block in BLOCK.findall(text) if "context_fn" in block)
+    exec("\n".join(BLOCK.findall(shared)), space := {})
+    names = []
+    with Calls():
+        exec(code, space)
+    forward = [x for x in names if "scaled_dot_product" in x and "backward" not in x]
+    assert len(forward) == 1 + 2 + 1
+
+
 def test_the_page_of_loaded_models_names_the_version_that_runs_it():
     assert f"version {version('transformers').partition('.')[0]}" in LOADED[0][1]
 
@@ -113,6 +149,7 @@ def test_a_backend_demands_on_a_cpu_what_the_table_says(column, backend):
         "a mask that learns": ((q, k, v), {"attn_mask": mask.clone().requires_grad_()}),
         "`is_causal`": ((q, k, v), {"is_causal": True}),
         "`dropout_p`": ((q, k, v), {"dropout_p": 0.1}),
+        "`enable_gqa`": ((q, k[:, :2], v[:, :2]), {"enable_gqa": True}),
     }
     rows = re.findall(r"^\| (\S.*) \|$", dict(QUESTIONS)[BACKENDS], re.MULTILINE)
     cells = {name: said for name, *said in (row.split(" | ") for row in rows)}
