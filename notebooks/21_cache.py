@@ -269,7 +269,8 @@ display.masked_map(
 # %% [markdown]
 # These are the last two rows of the causal mask for five tokens. Its diagonal ends in the **lower right**
 # corner, because the newest query and the newest key belong to the same token. In terms of positions: for a
-# query at position p, block key j if j > p.
+# query at position p, block key j if j > p. (A single new token may see every key. So Llama code that feeds one
+# token at a time, the prompt too, has no causal mask.)
 
 # %% [markdown]
 # Does it matter how a text is cut into chunks? Random tokens, cut in four ways, are compared with a single
@@ -838,7 +839,10 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
 # Keys of trained models do have such features, always the same ones. A scale for each *feature* of the keys,
-# here over 256 tokens, brings the error back to 0.17. KIVI comes down to 2 bits in this way, with a lowest
+# here over 256 tokens, brings the error back to 0.17. In all of them the keys are multiplied out again, q · scale,
+# before the product, which is computed in 16 bits: PyTorch's function takes no int8. So a quantised cache saves
+# bytes and no arithmetic, and is slower where a step does not wait for them ([by a tenth with one
+# sequence](https://github.com/InternLM/lmdeploy/issues/341), as one engine reports). KIVI comes down to 2 bits in this way, with a lowest
 # value beside each scale, a scale for every 32 tokens, and the newest tokens left as they are [[Liu et al.
 # 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
@@ -934,6 +938,10 @@ with torch.no_grad():
 
 # %% [markdown]
 # The first sequence has three pages, the second has one, and each token comes out as it would alone.
+#
+# How large is a page? On average, half a page of each sequence stays empty: 8 places where it has 16 tokens, as in
+# vLLM [[Kwon et al., section 7.2](../docs/references.md#kwon-2023)], and 128 where it has 256, which the paged kernel of
+# `flash_attn` 2 demands, as [that was easier to write](https://github.com/Dao-AILab/flash-attention/issues/828).
 #
 # Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
 # prefixes). A new

@@ -201,12 +201,9 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 
 # %% [markdown]
 # Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
-# only afterwards are the oldest dropped. There is a price: what was dropped is gone, so a
-# `WindowCache` that has dropped something refuses to go back by a few tokens, which [speculative
-# decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks for.
-#
-# What this saves stands in the [last table](#cell-id=model-by-model): at 131,072 tokens Gemma 3 keeps 11.2 GB in place
-# of 66.6 GB, nearly all of them in its 10 global layers.
+# only afterwards are the oldest dropped. The [last table](#cell-id=model-by-model) counts what this saves. The price: a
+# `WindowCache` that has dropped something cannot go back by a few tokens, as [speculative
+# decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks.
 
 # %% [markdown] name="the-key-that-must-stay"
 # ## The key that must stay: the attention sink
@@ -248,6 +245,20 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
 # grows beyond those of training, as long as the cache is no longer than its texts [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
 # In the package (`sinks`), all tokens keep their true positions.
+#
+# Why, then, does a **sliding window with re-computation** need no sink [[Xiao et al., figure
+# 1](../docs/references.md#xiao-2023)]? For each token it reads the last w anew, at w² scores, so the first of them is
+# first again: it sees only itself, and is the sink. The kept keys are others from the second layer on, made with
+# tokens that are gone.
+
+# %% tags=["proof"]
+layers = [made(WindowAttention, window=3, seed=seed) for seed in (1, 2)]
+for count in (1, 2):
+    kept, anew = tokens, tokens[:, -3:]  # (2, 8, 24), (2, 3, 24)
+    for layer in layers[:count]:
+        kept, anew = kept + layer(kept)[0], anew + layer(anew)[0]
+    assert torch.allclose(kept[:, -1], anew[:, -1]) == (count == 1)
+print("✓ One layer gives the last token the same, and two do not.")
 
 # %% [markdown] name="a-key-for-nothing"
 # ### A key for nothing
@@ -282,8 +293,7 @@ torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @
 print("✓ `with_sink` takes the same off the output, after it has been computed.")
 
 # %% [markdown]
-# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. (The package's tests
-# compare `with_sink` with the attention of gpt-oss in `transformers`, gradients included.)
+# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing.
 #
 # Training needs more. Many kernels return $\ell$ as a mere number, through which no gradient flows. Which
 # gradients become wrong then: the sink's?
@@ -402,16 +412,13 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
 # for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
 # cost. And it is **still quadratic in prefill**: every query scores all earlier keys, 17 times cheaper than the attention
-# would. (The indexer can multiply in 8 bits, where a GPU does about twice as many a second as in 16; the table counts
-# them alike.)
+# would.
 #
 # The cache of V3.2 becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
 # the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
 # attention, summed over its heads: first alone, with all keys in sight, then together with the model
-# [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)]. [The next
-# chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) lets a model choose that has never
-# learned it.
+# [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)].
 
 # %% [markdown] name="all-at-once"
 # ### All at once: DeepSeek-V4
@@ -460,7 +467,7 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 #
 # Replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
 # features positive. Then the sums over the keys can be done before the query comes. This is **linear
-# attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]:
+# attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1:
 #
 # $$\frac{\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j}{\sum_j \phi(q) \cdot \phi(k_j)}
 # = \frac{\phi(q)\, S}{\phi(q) \cdot z}$$
@@ -469,6 +476,9 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 #
 # S is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
 # kept: the cache has the same size after ten tokens and after a million.
+#
+# In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
+# query of zeros divides zero by zero.
 
 # %% tags=["proof"]
 q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
@@ -479,6 +489,8 @@ state, total = torch.zeros(6, 6, dtype=torch.float64), 0
 for query, key, value, row in zip(q, k, v, expected):
     state, total = state + key[:, None] * value, total + key
     torch.testing.assert_close(query @ state / (query @ total), row)
+low = torch.tensor(-6.25).bfloat16()
+assert F.elu(low) + 1 == 0 < low.exp()
 print("✓ Token by token, the state gives what all scores at once give.")
 
 # %% [markdown] name="the-delta-rule"
@@ -829,7 +841,7 @@ for says, version in {"right": useless.of, "wrong": useless.version}.items():
 # %% [markdown]
 # > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
 # > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than w; count visible keys in such a text.
+# > one shows only in texts that are longer than w.
 
 # %% [markdown]
 # ## Exercises
