@@ -318,7 +318,7 @@ display.show(counts, columns=columns, title="Products, and what is multiplied in
 # %% [markdown]
 # Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
 # mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
-# in a call; [Speed](15_speed.ipynb) takes the time of both.
+# in a call.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
