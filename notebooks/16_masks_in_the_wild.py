@@ -6,25 +6,9 @@
 # *14 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
-# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
-# The paper looks the same, and a boolean mask is such a list. **PyTorch's attention class turns away whoever is on
-# it, and PyTorch's attention function lets in nobody else.** Neither raises an error when it is handed the other kind.
-#
-# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
-# else's. Here is what PyTorch's class, `nn.MultiheadAttention`, and its function,
-# `F.scaled_dot_product_attention`, make of a mask, for n queries and m keys; each row has its section below. The
-# class returns the attention weights unless the call says `need_weights=False`.
-#
-# | question | the class | the function |
-# |---|---|---|
-# | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
-# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
-# | [What do floats do?](#cell-id=booleans-or-floats) | they are added; inside `nn.TransformerEncoderLayer`, evaluated without gradients, every number but 0 may *block* | they are added |
-# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
-# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
-# | [Which corner does `is_causal` take?](#cell-id=which-corner) | leave `is_causal` out: whether the class then follows your mask depends on the rest of the call | the top left |
-#
-# Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
+# Four words have been padded to eight. Somebody hands you the mask, True for padding, and you pass it to PyTorch: once to its
+# class, `nn.MultiheadAttention`, as `key_padding_mask`, and once to its function, `F.scaled_dot_product_attention`, as `attn_mask`.
+# (Here the class projects nothing.) What does the word *was* look at?
 
 # %% tags=["hide-input"]
 import inspect
@@ -43,6 +27,46 @@ from annotated_book.published import DESIGNS
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
+
+# %% tags=["hide-input"]
+sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
+x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
+blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
+labels, as_they_are = [*six.SHORT, *["pad"] * 4], torch.eye(x.size(-1)).double()
+plain_class = nn.MultiheadAttention(x.size(-1), 1, batch_first=True, dtype=x.dtype)
+plain_class.in_proj_weight.data = as_they_are.repeat(3, 1)  # x is query, key and value
+values = torch.eye(8).double().expand(2, 8, 8)  # the output is the weights
+function = F.scaled_dot_product_attention
+_, by_class = plain_class(x, x, x, blocked)             # (b, n, d), (b, n, m)
+by_function = function(x, x, values, blocked[:, None])  # (b, n, m)
+handed = {"the class": by_class.detach(), "the function": by_function}
+looks = {name: weights[1, 2].tolist() for name, weights in handed.items()}
+display.show(looks, columns=labels, corner="was looks at", heat=True)
+
+# %% tags=["proof"]
+turned = function(x, x, values, ~blocked[:, None])  # (b, n, m)
+torch.testing.assert_close(turned, handed["the class"])
+print("✓ No error, and the function given ~blocked looks where the class does.")
+
+# %% [markdown]
+# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
+# The paper looks the same, and a boolean mask is such a list. **PyTorch's class turns away whoever is on
+# it, and PyTorch's function lets in nobody else.**
+#
+# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
+# else's. Here is what the class and the function make of a mask, for n queries and m keys; each row has its section below. The
+# class returns the attention weights unless the call says `need_weights=False`.
+#
+# | question | the class | the function |
+# |---|---|---|
+# | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
+# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
+# | [What do floats do?](#cell-id=booleans-or-floats) | they are added; inside `nn.TransformerEncoderLayer`, evaluated without gradients, every number but 0 may *block* | they are added |
+# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
+# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
+# | [Which corner does `is_causal` take?](#cell-id=which-corner) | none: alone it raises an error, or is ignored on the fast path; beside a mask that is not the square causal one it may drop your mask | the top left, so alone it is right where n = m |
+#
+# Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
@@ -72,35 +96,25 @@ def true_means(call) -> str:
     return "allowed" if marked else "blocked"
 
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 torch.manual_seed(6)
 ours = MultiheadAttention(8, 2, batch_first=True)
 theirs = nn.MultiheadAttention(8, 2, batch_first=True)
 encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 decoder = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-calls = {
-    "this package's class": lambda x, given: ours(x, x, x, attn_mask=given)[0],
-    "nn.MultiheadAttention": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
-    "nn.TransformerEncoderLayer": lambda x, given: encoder(x, given),
-    "nn.TransformerDecoderLayer": lambda x, given: decoder(x, x[:, :1] * 0, given),
-    "F.scaled_dot_product_attention": lambda x, given: F.scaled_dot_product_attention(
-        x, x, x, given
-    ),
-}
-
-# %% tags=["fold-input"]
-means = {name: [true_means(call)] for name, call in calls.items()}
-assert [*means.values()] == [["blocked"]] * 4 + [["allowed"]]
-assert sorted(x.true_means for x in DESIGNS.values()) == ["allowed"] * 4 + ["blocked"] * 3
-display.show(means, columns=["True means"], decimals="<", corner="takes a mask")
-
-# %% tags=["proof"]
 for attend_with in (ours, theirs):
+    call = partial(lambda used, x, given: used(x, x, x, attn_mask=given)[0], attend_with)
+    assert true_means(call) == "blocked"
     call = partial(lambda used, x, given: used(x, x, x, given[:1])[0], attend_with)
     assert true_means(call) == "blocked"
 assert true_means(lambda x, given: attend(x, x, x, blocked=given)[0]) == "blocked"
-assert true_means(lambda x, given: encoder(x, None, given[:1])) == "blocked"
-print("✓ A key_padding_mask means the same as the attn_mask of its class: True is blocked.")
+assert true_means(encoder) == true_means(lambda x, y: encoder(x, None, y[:1])) == "blocked"
+assert true_means(lambda x, given: decoder(x, x[:, :1] * 0, given)) == "blocked"
+assert true_means(lambda x, given: function(x, x, x, given)) == "allowed"
+assert sorted(x.true_means for x in DESIGNS.values()) == ["allowed"] * 4 + ["blocked"] * 3
+print(
+    "✓ True blocks in PyTorch's class and layers, in both masks; it allows in the function."
+)
 
 # %% tags=["proof"]
 alone, default = {"torch": torch}, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -115,40 +129,9 @@ assert alone["true_means"](default.eval()) == "blocked"
 print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
 
 # %% [markdown]
-# PyTorch contradicts itself: where a mask is True, its class and its layers block the key, and its function allows
-# it [[PyTorch](../docs/references.md#pytorch)]. Other people's code is no more of one mind: of the seven older
+# So PyTorch contradicts itself [[PyTorch](../docs/references.md#pytorch)], and other people's code is no more of one mind: of the seven older
 # designs in [Published code](18_published_code.ipynb), three block and four allow.
 #
-# How does the wrong kind look? Here are two sentences in one batch, the second with four places of padding:
-
-# %% tags=["fold-input"]
-sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
-x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
-blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
-labels = [*six.SHORT, *["pad"] * 4]
-display.show({"0": one.WORDS, "1": labels}, columns=range(8), corner="sample", decimals="<")
-
-# %% [markdown]
-# `blocked`, `(b, m)`, is True for padding. Give it to PyTorch's function without inverting it. What does *was* of
-# sample 1 look at: words only, everything, or padding only? Or is there an error?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Padding only, and there is no error. This function reads True as *allowed*, so it lets the
-# queries see exactly what `blocked` was made to hide. Every shape is right and every number is
-# finite.
-#
-# </details>
-
-# %%
-values = torch.eye(8).double().expand(2, 8, 8)  # so that the output is the weights
-looks = {}
-for name, given in (("blocked", blocked), ("~blocked", ~blocked)):
-    weights = F.scaled_dot_product_attention(x, x, values, given[:, None])  # (b, n, m)
-    looks[name] = weights[1, 2].tolist()  # was
-display.show(looks, columns=labels, corner="was looks at", heat=True)
-
-# %% [markdown]
 # To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
 # once, at the point where it comes in.
 #
@@ -172,11 +155,9 @@ print("✓ For the two sentences, this turns a tokenizer's mask into `blocked`."
 # %% [markdown] name="the-shape-to-pass"
 # ## The shape to pass
 #
-# Which axes does a function expect? Pass masks of eight shapes to `F.scaled_dot_product_attention` and
-# to the two mask arguments of `nn.MultiheadAttention`. The sizes all differ: b = 2, h = 4, n = 3, m = 5.
-# A dot means that the mask is refused.
+# Try eight shapes, from `(m,)` to `(b, h, n, m)`, where all sizes differ: b = 2, h = 4, n = 3, m = 5.
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 SHAPES = {
     "(m,)": (5,),
     "(n, m)": (3, 5),
@@ -197,7 +178,6 @@ takers = {
 }
 
 
-# %% tags=["fold-input"]
 def fits(call, given: Tensor) -> bool:
     """Say whether a call takes a mask."""
     try:
@@ -207,15 +187,15 @@ def fits(call, given: Tensor) -> bool:
     return True
 
 
-taken = {}
-for shape, sizes in SHAPES.items():
-    given = torch.zeros(sizes, dtype=torch.bool)
-    taken[shape] = [fits(call, given) for call in takers.values()]
-display.show(taken, columns=[*takers], corner="takes")
+given = {shape: torch.zeros(sizes).bool() for shape, sizes in SHAPES.items()}
+taken = {name: [x for x in given if fits(call, given[x])] for name, call in takers.items()}
+broadcast = ["(n, m)", "(b, 1, 1, m)", "(b, 1, n, m)", "(b, h, n, m)"]
+both = ["(n, m)", "(b * h, n, m)"]
+assert taken == {"function": broadcast, "attn_mask": both, "padding": ["(b, m)"]}
+print("✓ Each takes what the table above says, and refuses the other shapes.")
 
 # %% [markdown]
-# `nn.MultiheadAttention` is strict. The function takes two axes or more that broadcast to the scores,
-# `(b, h, n, m)` here. Every size is different, so a wrong shape is refused. What if two sizes are equal?
+# What if two sizes are equal?
 #
 # Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
 # Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
@@ -292,31 +272,35 @@ print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m)
 #
 # PyTorch's class gives samples and heads a single axis of b * h **slices**, because `torch.bmm`, the matrix
 # product for a batch, takes exactly three axes. All slices of sample 0 come first. So its `attn_mask` of a mask
-# for each sample, `(b, n, m)`, is h copies, `(b * h, n, m)`. Two PyTorch functions make copies, in different
-# orders. Here is the sample whose mask each of the eight slices gets, and whether padding leaks:
+# for each sample, `(b, n, m)`, is h copies, `(b * h, n, m)`. Two PyTorch functions make copies. Whose mask does each of the eight
+# slices get?
 
-# %% tags=["fold-input"]
+# %%
+samples = torch.arange(2)
+print(samples.repeat(4).tolist(), "repeat")
+print(samples.repeat_interleave(4).tolist(), "repeat_interleave")
+
+# %% tags=["proof"]
 reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
 tokens = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)    # (b, m, e)
 expected = reference(tokens, tokens, tokens, key_padding_mask=padding)[0]  # (b, m, e)
-per_sample, samples = padding[:, None, :].expand(2, 5, 5), torch.arange(2)
-copies = {
-    "repeat": (per_sample.repeat(4, 1, 1), samples.repeat(4)),
-    "repeat_interleave": (
-        per_sample.repeat_interleave(4, 0),
-        samples.repeat_interleave(4),
-    ),
-}
-rows = {}
-for name, (per_head, whose) in copies.items():
+per_sample = padding[:, None, :].expand(2, 5, 5)
+for per_head, leaks in (
+    (per_sample.repeat(4, 1, 1), True),
+    (per_sample.repeat_interleave(4, 0), False),
+):
     output = reference(tokens, tokens, tokens, attn_mask=per_head)[0]  # (b, m, e)
     (reaction,) = gradients(output[1, :3], [tokens])                   # (b, m, e)
-    assert torch.allclose(output, expected) != bool(reaction[1, 3:].any())
-    rows[name] = [*whose.tolist(), bool(reaction[1, 3:].any())]
-display.show(rows, columns=[*range(8), "leaks"], corner="slice")
+    assert torch.allclose(output, expected) != leaks
+    assert bool(reaction[1, 3:].any()) == leaks
+one_sample = padding[1:, None, :].expand(1, 5, 5)
+assert one_sample.repeat(4, 1, 1).equal(one_sample.repeat_interleave(4, 0))
+print(
+    "✓ With repeat, words of sample 1 see its padding; with repeat_interleave, none does."
+)
 
 # %% [markdown]
-# `repeat` gives half of each sample's heads the mask of the other. With a single sample, the two agree.
+# `repeat` gives half of each sample's heads the mask of the other. With a single sample, the two agree, so no test of one finds it.
 
 # %% [markdown]
 # <!-- deeper: One number in five layouts -->
@@ -423,24 +407,32 @@ def noticed(call, x: Tensor) -> list[bool]:
     return [moves(lambda given: call(given)[:, -1:], x, key) for key in range(x.size(1))]
 
 
-def strips(seen: dict[str, list[bool]], name: str):
-    """Draw a strip of cells for each call: a filled one is a key that *thirsty* sees."""
-    drawing, (ax,) = display.panels(640, 44 + 30 * len(seen))
-    for i, row in enumerate(seen.values()):
-        for j, sees in enumerate(row):
-            look = {"color": display.COLOURS["m"], "alpha": 0.6 if sees else 0.12, "lw": 0}
-            ax.add_patch(Rectangle((j, i), 0.94, 0.86, **look))
-        ax.text(8.2, i + 0.43, f"{sum(row)}", va="center", fontsize=12)
-    ax.set(xlim=(0, 8.6), ylim=(len(seen), 0))
-    ax.set_xticks([j + 0.47 for j in range(8)], one.WORDS, color=display.COLOURS["m"])
-    ax.set_yticks([i + 0.43 for i in range(len(seen))], [*seen])
-    ax.xaxis.tick_top()
+def cells(ax, blocked, height: float):
+    """Draw a mask: a filled cell is a key that is blocked."""
+    for i, row in enumerate(blocked):
+        for j, hidden in enumerate(row):
+            look = {"lw": 1, "edgecolor": "#808080", "facecolor": "none"}
+            look |= {"facecolor": display.COLOURS["b"]} if hidden else {}
+            ax.add_patch(Rectangle((j + 0.03, i + 0.06), 0.92, height, **look))
+    ax.set(ylim=(len(blocked), 0))
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+
+
+def strips(seen: dict[str, list[bool]], name: str):
+    """Draw a strip for each call, of the keys that *thirsty* sees."""
+    drawing, (ax,) = display.panels(640, 44 + 30 * len(seen))
+    cells(ax, [[not sees for sees in row] for row in seen.values()], 0.82)
+    for i, row in enumerate(seen.values()):
+        ax.text(8.2, i + 0.47, f"{sum(row)}", va="center", fontsize=12)
+    ax.set(xlim=(0, 8.6))
+    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, color=display.COLOURS["m"])
+    ax.set_yticks([i + 0.47 for i in range(len(seen))], [*seen])
+    ax.xaxis.tick_top()
     said = "; ".join(f"{call}: {sum(row)}" for call, row in seen.items())
-    return display.finish(
-        drawing, name=name, alt=f"How many of eight keys thirsty sees. {said}."
-    )
+    alt = f"How many of eight keys thirsty sees. {said}."
+    caption = "Filled: blocked. At the right, how many keys <em>thirsty</em> sees."
+    return display.finish(drawing, name=name, alt=alt, caption=caption)
 
 
 # %% tags=["hide-input"]
@@ -462,7 +454,7 @@ assert [sum(row) for row in seen.values()] == [8, 1, 4, 4]
 strips(seen, "float-masks")
 
 # %% [markdown]
-# A filled cell is a key that *thirsty* sees. Evaluated, the layer takes a *fast path* of its own in C++, which in the
+# Evaluated, the layer takes a *fast path* of its own in C++, which in the
 # version that runs here reads the mask as a boolean one: every number but 0 blocks its key. So under the penalty each
 # word sees only itself.
 
@@ -681,13 +673,9 @@ print("✓ This package's class gives zeros, and finite gradients, in all of the
 
 # %% [markdown]
 # If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
-# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN. Among
-# what a call needs to take it:
-#
-# - self-attention, in evaluation mode, without gradients;
-# - a batch with `batch_first=True`, boolean masks, one dtype throughout;
-# - an even number of heads, `bias=True`, keys as wide as queries;
-# - neither `add_zero_attn` nor `add_bias_kv`, and no autocast on the GPU.
+# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN. It takes self-attention
+# in evaluation, without gradients, with `batch_first=True`, an even number of heads and boolean masks or none, and
+# [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
 #
 # If fully masked rows can occur, mend the mask first, or switch the path off for the whole program, with
 # `torch.backends.mha.set_fastpath_enabled(False)`: the same call then gives zeros, if it asks for no weights. (A
@@ -731,22 +719,19 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 #
 # A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
 # before it: 6, 7 and 8 keys. So the diagonal has to *end* at the bottom right. A causal mask for n = 3 and
-# m = 8 that begins at the top left gives them 1, 2 and 3. A filled cell is a key that is seen.
+# m = 8 that begins at the top left gives them 1, 2 and 3. Filled cells are blocked:
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
 drawing, axes = display.panels(620, 180, columns=2)
-of_keys, of_queries = display.COLOURS["m"], display.COLOURS["n"]
 seen = []
 for ax, (name, mask) in zip(axes, CORNERS.items()):
-    for i, j in torch.cartesian_prod(torch.arange(3), torch.arange(8)).tolist():
-        alpha = 0.12 if mask[i, j] else 0.6
-        ax.add_patch(Rectangle((j, i), 0.94, 0.94, color=of_keys, alpha=alpha, lw=0))
-    ax.set(xlim=(0, 8), ylim=(3, 0), title=name)
-    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=of_keys)
-    ax.set_yticks([0.5, 1.5, 2.5], one.WORDS[-3:], color=of_queries)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+    cells(ax, mask.tolist(), 0.88)
+    ax.set(xlim=(0, 8), title=name)
+    ax.set_xticks(
+        [j + 0.5 for j in range(8)], one.WORDS, rotation=60, color=display.COLOURS["m"]
+    )
+    ax.set_yticks([0.5, 1.5, 2.5], one.WORDS[-3:], color=display.COLOURS["n"])
     seen.append(f"{name}: {', '.join(map(str, (~mask).sum(1).tolist()))}")
 alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
@@ -785,22 +770,27 @@ windowed = partial(flagged, small_class, None, near)
 
 # %% tags=["hide-input"]
 seen = {
-    "with weights": noticed(partial(newest, need_weights=True), keys_of),
-    "no weights": noticed(newest, keys_of),
-    "no weights, padding mask": noticed(partial(newest, padding=none_padded), keys_of),
-    "window of four, training": noticed(windowed, keys_of),
+    "n = 3, with weights": noticed(partial(newest, need_weights=True), keys_of),
+    "n = 3, no weights": noticed(newest, keys_of),
+    "n = 3, no weights, padding mask": noticed(
+        partial(newest, padding=none_padded), keys_of
+    ),
+    "n = 8, window of four, training": noticed(windowed, keys_of),
 }
 small_class.eval()
 with torch.no_grad():
-    seen["window of four, evaluated"] = noticed(windowed, keys_of)
+    seen["n = 8, window of four, evaluated"] = noticed(windowed, keys_of)
 assert [sum(row) for row in seen.values()] == [8, 3, 8, 8, 4]
 strips(seen, "flag-and-mask")
 
 # %% [markdown]
 # The padding mask of the third strip hides nothing, and yet it brings your mask back. The last two strips are one call
 # of self-attention, without weights, with a window as its mask and the flag beside it: it trains under the square, and
-# runs under its window, because evaluated it takes the [fast path](#cell-id=what-a-fully-masked-row-gets). So leave out
-# `is_causal`, unless n = m and the mask is the square one.
+# runs under its window, because evaluated it takes the [fast path](#cell-id=what-a-fully-masked-row-gets).
+#
+# So say which `is_causal` you mean. **In the function**, `is_causal=True` alone is the right way where n = m. **In the class**, the
+# flag goes only beside the square causal mask, where it [saves time](15_speed.ipynb#cell-id=the-price-of-a-mask): alone it raises an
+# error, or, on the fast path, is ignored, and every word sees the future.
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)
@@ -817,18 +807,23 @@ for other, training, grad in itertools.product(
             module(*[sentence] * 3, None, False, given, is_causal=flag)[0]
             for given, flag in ((window, True), (window, False), (square, False))
         )
-    kept = not (other or training or grad)
+        said, kept = "", not (other or training or grad)
+        try:
+            alone = module(*[sentence] * 3, need_weights=False, is_causal=True)[0]
+            torch.testing.assert_close(alone, module(*[sentence] * 3)[0])
+        except RuntimeError as error:
+            said = str(error)
+    assert said.startswith("Need attn_mask") != kept
     torch.testing.assert_close(flagged, follows if kept else drops)
     assert not follows.allclose(drops)
-print("✓ Without weights the flag drops a window, but for inference on the fast path.")
+print("✓ Without weights the flag drops a window; on the fast path it is ignored.")
 
 # %% [markdown]
 # How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
 # text, and the first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
 # `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
-# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`, and its own `is_causal`
-# begins at the top left. The two corners agree only where n = m, so a test that queries all words at once
-# sees no difference.
+# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`. The two corners agree only where n = m,
+# so a test that queries all words at once sees no difference.
 
 # %% [markdown]
 # <!-- deeper: Any number of newest words, and a mask with the flag -->
@@ -982,7 +977,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In `mask`, True means *allowed*. The first table of this chapter shows what True means to each
+# In `mask`, True means *allowed*. The table of six questions says what True means to the class and to the
 # function. The encoder layer reads both of its masks in the same way.
 #
 # </details>

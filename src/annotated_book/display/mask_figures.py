@@ -309,7 +309,7 @@ row NaN, gradient NaN. Otherwise: F.scaled_dot_product_attention, row zeros, gra
     rows, middle, right = (112, 196, 284), 425, 635
     _draw_label(ax, 118, 30, ("nn.MultiheadAttention",), 220, FAINT)
     questions = (
-        ("self-attention, evaluated, no", "gradients, and the list below?"),
+        ("self-attention, evaluated, no", "gradients, and more (below)?"),
         ("need_weights=True?", "(the default)"),
     )
     for y, question in zip(rows, questions, strict=False):
