@@ -3,11 +3,12 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *9 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
+# *11 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
 #
-# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
-# mask. Do they fit? Here they are put together, in 18 lines. In the margin stand the chapters in which you made
-# them: `4 5` means that 4 made this line, and 5 gave it an axis for the batch.
+# > the cat drank milk because **it** was thirsty
+#
+# Two classes are asked the question of the first page: what does *it* mean? They differ in a part of one line, which one of
+# them has lost.
 
 # %% tags=["fold-input"]
 import math
@@ -18,11 +19,41 @@ from torch import Tensor, nn
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display, exercises
 from annotated_book.display.live_figures.wheels import wheels
+from annotated_book.display.tales import Told
 from annotated_book.display.verdicts import told_apart
 
 one = chapters.load("01_one_head")  # the words, their features, and gradients
 two = chapters.load("02_two_heads")  # the animal head and the food head
 it = one.WORDS.index("it")
+
+# %% tags=["hide-input"]
+answers = {}
+for name, factor in {"class A": 1, "class B": math.sqrt(2)}.items():
+    asks = one.EMBEDDINGS * factor
+    heads = [
+        one.attend(asks @ w_q, one.EMBEDDINGS @ w_k, one.EMBEDDINGS @ w_v)[0]
+        for w_q, w_k, w_v in two.HEADS
+    ]
+    answers[name] = (torch.cat(heads, 1) @ two.W_O)[it, :2]  # (2,)
+display.show(answers, columns=one.FEATURES[:2])
+
+# %% [markdown]
+# The cat is thirsty, so animal is right. Which of the two would you hand in?
+#
+# <details><summary>What do you expect?</summary>
+#
+# B says it more clearly: more animal, less food. And B is the broken one. It does not divide its scores by the root.
+#
+# </details>
+#
+# A part is gone, and the answer looks *better*. So this chapter does two things: it puts the class together, and it takes
+# it apart again, to find out what makes such a loss show.
+#
+# ## The whole class
+#
+# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
+# mask. Together they are 18 lines. In the margin stand the chapters in which you made them: `4 5` means that 4 made this
+# line, and 5 gave it an axis for the batch.
 
 # %% tags=["hide-input"]
 MADE_IN = {
@@ -77,19 +108,7 @@ display.margin(PlainAttention, MADE_IN)
 # `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
 # nothing.
 #
-# Some lines take several steps at once. One by one they are nine: **three in, four across, two out.**
-#
-# | step | the field's name | in the class | leaves | chapter |
-# |---|---|---|---|---|
-# | ask | project in, split | `w_q`, `split` | `(b, h, n, d)` | 3, 4 |
-# | offer | project in, split | `w_k`, `split` | `(b, h, m, d)` | 3, 4 |
-# | bring | project in, split | `w_v`, `split` | `(b, h, m, d)` | 3, 4 |
-# | compare | score | `q @ k.mT`, divided by the root | `(b, h, n, m)` | 1 |
-# | cover | mask | the first `masked_fill` | `(b, h, n, m)` | 6 |
-# | share | softmax | `softmax` | `(b, h, n, m)` | 1 |
-# | cover | mask again | the second `masked_fill` | `(b, h, n, m)` | 6 |
-# | collect | mix, merge | `weights @ v`, `merge` | `(b, n, h * d)` | 1, 4 |
-# | write | project out | `w_o` | `(b, n, e)` | 2 |
+# Some lines take several steps at once. The map in the next section has them one by one.
 #
 # ## One call
 #
@@ -241,35 +260,13 @@ told_apart(told, [*heard], missed="unnoticed", corner="without")
 # mask no longer fits the scores. The second fill matters in a [fully masked
 # row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one.
 #
-# And *differs* need not look worse. Take out the root, and ask once more what *it* means, with *thirsty*:
-
-# %% tags=["hide-input"]
-rootless = build(without(2), attention)(x, x, x)[0][:, it]  # (2, 4)
-said = {"with the root": output[0, it, :2], "without": rootless[0, :2]}
-display.show(said, columns=one.FEATURES[:2])
-
-# %% [markdown]
-# More animal, less food: the answer is clearer, and on this sentence you would keep the change. But the more numbers
-# a head has, the larger are its scores, and with random numbers one key then [takes nearly
+# And *differs* need not look worse: the class without the root is B, from the beginning. But the more numbers a head has,
+# the larger are its scores, and with random numbers one key then [takes nearly
 # everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
-# stand where the heads of `(b, h, n, m)` are. Number the masks of two sentences 1 and 2. Which does each head get?
-
-# %% tags=["fold-input"]
-numbers = torch.tensor([1, 2])[:, None, None]  # (b, 1, 1)
-placed = {"with [:, None]": numbers[:, None], "without": numbers}
-lines, heads = ["sentence 1", "sentence 2"], ["head 1", "head 2"]
-display.beside(
-    *(
-        display.show(masks_of.expand(2, 2, 1, 1)[..., 0, 0], lines, heads, title=name)
-        for name, masks_of in placed.items()
-    )
-)
-
-# %% [markdown]
-# Head 1 takes the mask of sentence 1 in both sentences, head 2 that of sentence 2, and nothing complains: there
-# are as many sentences as heads. With 3 samples and 4 heads it stops.
+# stand where the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence
+# 1 in both sentences, head 2 that of sentence 2, and nothing complains. With 3 samples and 4 heads it stops.
 
 
 # %% tags=["proof"]
@@ -281,11 +278,12 @@ def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
     return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
 
 
-yes, no = torch.tensor([[0, 1], [1, 0]])  # of thirsty and sweet, (2,)
-of_whole = output[:, it]
-for row, says in enumerate(rootless):
-    assert says[yes[row]] > of_whole[row, yes[row]]
-    assert says[no[row]] < of_whole[row, no[row]]
+for name, text in {"class A": SOURCE, "class B": without(2)}.items():
+    of_class = build(text, attention)(x, x, x)[0]  # (b, n, e)
+    torch.testing.assert_close(of_class[0, it, :2], answers[name])
+numbers = torch.tensor([1, 2])[:, None, None]  # of the sentences' masks, (b, 1, 1)
+assert numbers.expand(2, 2, 1, 1).flatten().tolist() == [1, 2, 1, 2]  # by sentence and head
+assert numbers[:, None].expand(2, 2, 1, 1).flatten().tolist() == [1, 1, 2, 2]
 assert "stops" not in heard["no mask"]
 assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
     "no mask": 7,
@@ -306,8 +304,7 @@ print(
 # %% [markdown]
 # So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
 # sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
-# and one sample empty.** (For that sample PyTorch's class gives NaN, unless you call it with `need_weights=False`; and in
-# evaluation without gradients its fast path for self-attention gives NaN even then.)
+# and one sample empty.** (Equal sizes fit in each other's place; an axis of 1 fits anywhere, and the root of 1 is 1.)
 #
 # Six parts are not every mistake. Can you break a line so that this call does *not* notice?
 #
@@ -362,8 +359,8 @@ print("✓ The call notices two of the five; padding alone, with keys for values
 #
 # Does the watch come together on an empty bench?
 #
-# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, one step a line: **three in**, ask,
-# offer, bring; **four across**, compare, cover, share, cover; **two out**, collect, write.
+# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, by the steps of the map: **three in**,
+# each projected and split; **four across**, score, mask, softmax, mask; **two out**, mix and merge, project out.
 #
 # The check holds output, weights and gradients beside those of a right class, by the call that you have just read
 # and by one without a mask.
@@ -424,17 +421,17 @@ class MyAttention(nn.Module):
         return x.transpose(1, 2).flatten(2)  # (b, n, h * d)
 
     def forward(self, query, key, value, blocked=None):
-        q = self.split(self.w_q(query))            # ask: (b, h, n, d)
-        k = self.split(self.w_k(key))              # offer: (b, h, m, d)
-        v = self.split(self.w_v(value))            # bring: (b, h, m, d)
-        scores = q @ k.mT / math.sqrt(q.size(-1))  # compare: (b, h, n, m)
+        q = self.split(self.w_q(query))            # (b, h, n, d)
+        k = self.split(self.w_k(key))              # (b, h, m, d)
+        v = self.split(self.w_v(value))            # (b, h, m, d)
+        scores = q @ k.mT / math.sqrt(q.size(-1))  # score: (b, h, n, m)
         if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)  # cover
-        weights = scores.softmax(-1)  # share: (b, h, n, m)
+            scores = scores.masked_fill(blocked[:, None], -math.inf)  # mask
+        weights = scores.softmax(-1)  # softmax: (b, h, n, m)
         if blocked is not None:
-            weights = weights.masked_fill(blocked[:, None], 0)  # cover
-        merged = self.merge(weights @ v)  # collect: (b, n, h * d)
-        return self.w_o(merged), weights  # write: (b, n, e), (b, h, n, m)
+            weights = weights.masked_fill(blocked[:, None], 0)  # mask
+        merged = self.merge(weights @ v)  # mix and merge: (b, n, h * d)
+        return self.w_o(merged), weights  # project out: (b, n, e), (b, h, n, m)
 
 
 exercises.multihead_attention.check_attention.folded(MyAttention)
@@ -445,6 +442,8 @@ exercises.multihead_attention.check_attention.folded(MyAttention)
 #
 # `lend` gives PyTorch's class the numbers of yours, and `compare` holds the two side by side. They are those of [the short
 # path](short_path.ipynb#cell-id=compared-with-pytorch), and need nothing but `import torch` and `from torch import nn`.
+# For the empty sample PyTorch's class gives NaN, unless you call it with `need_weights=False`; and in evaluation without
+# gradients its fast path for self-attention gives NaN even then.
 
 # %% tags=["hide-input"]
 short = chapters.load("short_path")
@@ -473,13 +472,158 @@ print(
     "✓ `compare` passes both classes, and none from which one of the six parts is missing."
 )
 
-# %% [markdown]
+# %% [markdown] name="in-the-storyteller"
 # ## The cat, or the milk
 #
-# With a class of yours that passes, Part I ends. It began with a pencil and a question: *the cat drank milk because
-# it was thirsty*, and what does *it* mean? Two numbers answer, 0.97 for the animal and 0.19 for the food, and one other
-# last word, *sweet*, turns them round. You have made every line on the way to them, and you know what the answer looks
-# like when one of them is missing: mostly like an answer.
+# With a class of yours that passes, Part I could end. But the two heads that answered so far were made by hand, to
+# give this answer. Would your class do for a model that nobody made by hand?
+#
+# The book brings one, a **storyteller**: two layers of two heads, which have learned to tell stories word by word. Take
+# the attention out of both its layers, put yours in with the same numbers, and ask what comes next.
+
+
+# %% tags=["fold-input"]
+class Inside(nn.Module):
+    """A class of this page in the place of a trained attention, with its numbers."""
+
+    def __init__(self, kind, theirs):
+        super().__init__()
+        self.own = kind(theirs.embed_dim, theirs.num_heads)
+        weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
+        layers = (self.own.w_q, self.own.w_k, self.own.w_v)
+        for layer, weight, bias in zip(layers, weights, biases):
+            layer.weight.data, layer.bias.data = weight.detach(), bias.detach()
+        self.own.w_o = theirs.out_proj
+
+    def forward(self, query, key, value, **given):
+        future = torch.ones(query.size(1), key.size(1)).triu(1).bool()  # (n, m)
+        return self.own(query, key, value, future[None])
+
+
+def next_words(model, texts):
+    """Give the likeliest word after each text."""
+    world = chapters.load("10_a_little_world")
+    logits = model(world.as_ids([f"/ {text}".split() for text in texts]))  # (b, n, v)
+    return [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
+
+
+# %%
+def attending(kind):
+    """Load the storyteller, and let it attend with another class."""
+    model = chapters.load("10_a_little_world").shipped()
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(kind, layer.self_attn)
+    return model
+
+
+TWINS = [
+    f"the cat drank milk because it was {word} . so the" for word in ("thirsty", "sweet")
+]
+for text, word in zip(TWINS, next_words(attending(MyAttention), TWINS)):
+    print(text, word.upper())
+
+# %% [markdown]
+# It speaks. In the stories that it has learned from, no cat drinks milk; the two sentences are new to it.
+#
+# Now break one line of the class, and leave the model's numbers alone: no root, a [wrong
+# merge](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape), a mask that is lost on the way. Ask 192 such
+# questions, and let it tell 200 stories. Which of the three gets the question of the first page wrong?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Only the wrong merge: the cat, both times. The other two still know whom *it* means, and give themselves away when they
+# write.
+#
+# </details>
+
+# %% tags=["hide-input"]
+SLIPS = {
+    "the whole class": ("", ""),
+    "no root": ("q @ k.mT / math.sqrt(q.size(-1))", "q @ k.mT"),
+    "wrong merge": ("x.transpose(1, 2).flatten(2)", "x.reshape(len(x), x.size(2), -1)"),
+    "mask lost": (
+        "torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]",
+        "torch.zeros_like(scores).bool()",
+    ),
+}
+
+
+def slipped(name):
+    """Give the class with one slip."""
+    names = {"nn": nn, "math": math, "torch": torch}
+    before, after = SLIPS[name]
+    exec(SOURCE.replace(before, after) if before else SOURCE, names)
+    return names["PlainAttention"]
+
+
+def questions(world):
+    """List questions about what an animal drank or ate, and whom it meant."""
+    return {
+        f"the {who} {verb} {what} because it was {quality} . so the": (who, what)[side]
+        for verb in ("drank", "ate")
+        for who in world.ANIMALS
+        for what in world.TAKES[verb]
+        for side, qualities in enumerate(world.REASONS[verb])
+        for quality in qualities
+    }
+
+
+# %% tags=["hide-input"]
+def examine(name):
+    """Ask a storyteller with one slip, and let it write."""
+    world, model = chapters.load("10_a_little_world"), attending(slipped(name))
+    meant = questions(world)
+    right = sum(map(str.__eq__, next_words(model, meant), meant.values()))
+    told = world.write(model, 200)
+    facts = [*next_words(model, TWINS), right, world.possible(told)]
+    (tale,) = world.write(model, 1)
+    before, after = SLIPS[name]
+    written = [*facts[:2], f"{right} of {len(meant)}", f"{facts[3]:.0%} of {len(told)}"]
+    return facts, Told(written, " ".join(tale).strip("/ ").split(), before, after)
+
+
+examined = {name: examine(name) for name in SLIPS}
+columns = ["thirsty", "sweet", "questions right", "stories possible"]
+told = {name: shown for name, (_, shown) in examined.items()}
+display.stories(told, columns, name="three-slips")
+
+# %% [markdown]
+# All four wrote with the same luck: the same draw decides each word. Red words differ from the first story. Without the root the questions tell you nothing, all
+# 192 are right, and half of the stories are spoilt. The lost mask is quieter still. Its story is fluent, each word is in
+# its place, and the wrong animal runs.
+#
+# Why does a lost mask hurt at all, where the last word has nothing after it to hide? Because the words before it have.
+# Each now sees what came later, which it never did in training, and the last word reads from them.
+
+# %% tags=["proof"]
+world, found = chapters.load("10_a_little_world"), {}
+for name, (facts, _) in examined.items():
+    found[name] = [*facts[2:], facts[:2] == ["cat", "milk"]]
+assert found["the whole class"][0] == 192
+for who, new in (("cat", True), ("dog", False)):
+    tale = f"/ the {who} drank milk because it was thirsty . so the {who} felt better . /"
+    assert world.possible([tale.split()]) != new
+assert found["the whole class"][1] > 0.9
+assert found["no root"][0] >= 190
+assert 0.4 < found["no root"][1] < 0.56
+assert examined["wrong merge"][0][:2] == ["cat", "cat"]
+assert found["wrong merge"][1] < 0.1
+assert found["mask lost"][0] > 170
+assert 0.3 < found["mask lost"][1] < 0.65
+assert [row[2] for row in found.values()] == [True, True, False, True]
+with torch.no_grad():
+    ids = world.TESTED[:100, :-1]
+    before = world.shipped()(ids)  # (b, n, v)
+    for kind in (MyAttention, PlainAttention):
+        torch.testing.assert_close(attending(kind)(ids), before, rtol=1e-4, atol=1e-4)
+print("✓ With your class the storyteller is what it was, up to rounding, on 100 stories.")
+
+# %% [markdown]
+# Part I began with a pencil and a question. You have made every line of the class that now answers *cat* and *milk*, and
+# you know what the answer looks like when one of them is wrong: mostly like an answer.
+#
+# But the numbers that answered were not made by hand, and nobody ever told the storyteller what *it* means. Who taught
+# it? That is the next part.
 
 # %% [markdown]
 # ## What you have now
@@ -488,12 +632,11 @@ print(
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
 # >
-# > Three in, four across, two out: from `(b, n, e)` to the heads, `(b, h, n, d)`; across on the scores, `(b, h, n, m)`;
-# > and back to `(b, n, e)`.
+# > Three in, four across, two out: project and split, from `(b, n, e)` to `(b, h, n, d)`; score, mask, softmax, mask,
+# > `(b, h, n, m)`; mix and merge, project out, back to `(b, n, e)`.
 # >
 # > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
-# > is 1, three different inputs, a mask that differs from query to query; gradients, too. A `state_dict` knows no
-# > settings: compare `batch_first` and `dropout` by eye. And make sure that your `forward` runs at all: count its calls.
+# > is 1, three different inputs, a mask that differs from query to query; gradients, too. And let the model write.
 #
 # Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
 # nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
@@ -503,13 +646,14 @@ print(
 # ## Before you swap
 #
 # Is your class to take the place of PyTorch's, or the other way round? [Before you
-# swap](../docs/package/before-you-swap.md) lists what raises no error then. Three things matter most:
+# swap](../docs/package/before-you-swap.md) lists what raises no error then. Four things matter most:
 #
 # - *Words as `(b, n, e)`*: write `batch_first=True`. By default they are `(n, b, e)`: the shapes are right, and words
 #   of different sentences [attend to one another](05_batches.ipynb#cell-id=what-equal-sizes-hide).
 # - *Masks*: True is *blocked* in PyTorch's class and in yours, and *allowed* in `F.scaled_dot_product_attention`.
 # - *A subclass of PyTorch's class*: inside PyTorch's own layer, the `forward` that you changed [may never
 #   run](../docs/package/before-you-swap.md#a-forward-that-never-runs), so count its calls.
+# - *Settings*: a `state_dict` knows none. Compare `batch_first` and `dropout` by eye.
 
 # %% [markdown] name="dropout"
 # And to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
