@@ -28,7 +28,9 @@ two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 # %% tags=["hide-input"]
 pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
-display.sheet_and_stack(one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack")
+display.sheet_and_stack(
+    one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack", features=one.FEATURES
+)
 
 # %% [markdown]
 # The product $XW$ makes every number. Splitting and stacking only move numbers, and look like tidying up. Could you leave
@@ -68,16 +70,16 @@ k = x @ w_k                         # (n, h * d)
 #
 # </details>
 #
-# Here the query of *it* meets three keys. Uncut, a row of products becomes one sum; cut at the dashed line, two. Each sum
-# is divided by the root of its width: uncut √4, cut √2.
+# Press the number of heads, and see where the same wide rows are cut, and which products meet in one sum. The matrices
+# stay as they are. Each sum is divided by the root of its width: uncut √4, cut in two √2.
 
 # %% tags=["hide-input"]
 three = ["cat", "milk", "thirsty"]
-display.two_sums((x @ w_q)[it], one.embed(three) @ w_k, three, name="two-sums")
+display.two_sums((x @ w_q)[it], k, one.WORDS, name="two-sums", shown=three)
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6. With the scores of the other five
-# words, the softmax makes of them the weights of *it*:
+# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6. The softmax makes of them the
+# weights of *it*:
 
 # %% tags=["hide-input"]
 _, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
@@ -148,8 +150,8 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 # %% [markdown]
 # ## Along the other axis
 #
-# And does it matter how you stack? Take the pair of heads once more, stack with `dim=1`, and lay the strips side by side
-# again from the same axis:
+# And does it matter how you stack? The way back must fit the way there: `x.unbind(0)` takes the strips off the axis that
+# `torch.stack(pieces)` made, and `torch.cat` lays them side by side again. So use the middle axis both times:
 #
 # ```diff
 # - torch.stack(pieces)                 # (h, n, d)

@@ -141,6 +141,27 @@ def collects(data):
         yield done, [f"“it” collects {animal:.2f} of animal and {food:.2f} of food."], shown
 
 
+def cut(data):
+    query, keys = torch.tensor(data["query"]), torch.tensor(data["keys"])  # (e,), (m, e)
+    for done, h in [
+        (None, 1),
+        (("button", "2 heads", ""), 2),
+        (("button", "4 heads", ""), 4),
+        (("button", "1 head", ""), 1),
+    ]:
+        width = len(query) // h
+        sums = (query * keys).unflatten(1, (h, width)).sum(2)  # (m, h)
+        most = (sums / math.sqrt(width)).softmax(0).amax(0).tolist()
+        shown = {
+            ".aa-cut text:not([text-anchor=end])": [ANY]
+            * (1 + h + len(query) + keys.numel() + sums.numel())
+        }
+        names = [f"{h} sums for a key" if h > 1 else "one sum for a key"]
+        shown |= {f".aa-cut text:text-is('{names[0]}')": names}
+        said = [f"sums divided by √{width}.", *(f"{x:.2f}" for x in most)]
+        yield done, said, shown
+
+
 def heads_at_work(data):
     keys, queries, at = data["keys"], data["queries"], [*data["start"]]
     for done, place, value in [

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from annotated_book.display import computation as c
 from annotated_book.display._html import Output
+from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _FEATURES = ("animal", "food", "action", "quality")
@@ -130,33 +131,38 @@ def side_by_side(
     return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.", caption=caption)
 
 
-def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) -> Output:
+def sheet_and_stack(
+    x: Tensor, w: Tensor, words: Sequence[str], *, name: str, features: Sequence[str] = ()
+) -> Output:
     """Draw a product with the matrices of two heads side by side, cut between them and stacked.
 
     Args:
         x: (n, e).
         w: (e, h * d), the columns of head 1 before those of head 2.
         words: n of them.
+        features: e names, of the rows of the matrix.
         name: the figure's name, see ``finish``.
     """
     product = x @ w  # (n, h * d)
-    wide = 10 * w.size(1)  # of a strip
-    drawing, (filled, cut) = panels(600, 230, columns=2)
+    wide = 17 * w.size(1) // 2  # of a strip
+    drawing, (filled, cut) = panels(592, 227, columns=2)
     for ax in (filled, cut):
         ax.set(xlim=(0, 320), ylim=(222, 0))
         ax.axis("off")
-    grids = (("X", x, 50, ""), ("× W_K", w, 144, _HEADS), ("= K", product, 238, _HEADS))
+    grids = (("X", x, 50, ""), ("× W_K", w, 172, _HEADS), ("= K", product, 250, _HEADS))
     for title, grid, left, heads in grids:
-        filled.text(left + 10 * grid.size(1), 12, title, ha="center", fontsize=11)
+        filled.text(left + 17 * grid.size(1) / 2, 12, title, ha="center", fontsize=11)
         for i, row in enumerate(_whole(grid)):
-            _cells(filled, left, 40 + 18 * i, row, 20, heads)
+            _cells(filled, left, 40 + 18 * i, row, 17, heads)
     for i, word in enumerate(words):
         filled.text(45, 40 + 18 * i, word, ha="right", va="center", fontsize=11)
-    for left, high in ((144, len(w)), (238, len(x))):
+    for i, feature in enumerate(features):
+        filled.text(168, 40 + 18 * i, feature, ha="right", va="center", fontsize=10)
+    for left, high in ((172, len(w)), (250, len(x))):
         filled.plot([left + wide] * 2, [26, 36 + 18 * high], "k--", linewidth=1.4)
-    _arrow(cut, (4, 110), (44, 110))
-    cut.text(24, 98, "split,\nstack", ha="center", va="bottom", fontsize=11)
-    _fan(cut, [_whole(strip) for strip in product.chunk(2, dim=1)], (100, 68))
+    _arrow(cut, (0, 110), (36, 110))
+    cut.text(18, 98, "split,\nstack", ha="center", va="bottom", fontsize=11)
+    _fan(cut, [_whole(strip) for strip in product.chunk(2, dim=1)], (110, 68), words)
     told = "; ".join(
         f"{word} {' '.join(row)}" for word, row in zip(words, _whole(product), strict=True)
     )
@@ -165,7 +171,12 @@ def sheet_and_stack(x: Tensor, w: Tensor, words: Sequence[str], *, name: str) ->
     return finish(drawing, name=name, alt=alt)
 
 
-def _fan(ax: Axes, sheets: Sequence[list[list[str]]], corner: tuple[float, float]) -> None:
+def _fan(
+    ax: Axes,
+    sheets: Sequence[list[list[str]]],
+    corner: tuple[float, float],
+    words: Sequence[str],
+) -> None:
     """Draw sheets of cells one behind another, and along which axis each letter counts."""
     (left, top), (across, up) = corner, (84, 34)
     n, d = len(sheets[0]), len(sheets[0][0])
@@ -179,7 +190,9 @@ def _fan(ax: Axes, sheets: Sequence[list[list[str]]], corner: tuple[float, float
             _cells(ax, x, y + 18 * i, row, 20, letter)
     low, right = top + 18 * n, left + across + 20 * d + 10
     ink: dict[str, Any] = {"va": "center", "fontsize": 11}
-    ax.text(left - 6, top + 9 * n - 9, f"n = {n}", ha="right", **ink)
+    ax.text(left - 6, top - 18, f"n = {n}", ha="right", **ink)
+    for i, word in enumerate(words):
+        ax.text(left - 5, top + 18 * i, word, ha="right", **ink | {"fontsize": 10})
     ax.text(left + 10 * d, low, f"d = {d}", ha="center", **ink)
     _arrow(ax, (left + 20 * d + 6, low - 4), (right - 28, low - 4 - up + 8))
     ax.text(right - 24, low - up + 10, f"h = {len(sheets)}", ha="left", **ink)
@@ -246,20 +259,26 @@ def two_sums(
     words: Sequence[str],
     *,
     name: str,
+    shown: Sequence[str] = (),
 ) -> Output:
-    """Draw how “it” scores keys, uncut with one sum for a key, and cut with one per head.
+    """Draw how “it” scores keys, uncut and cut into two heads; alive, into any number of heads.
 
     Args:
         query: (h * d,), the columns of head 1 before those of head 2.
         keys: (m, h * d).
         words: m of them.
         name: the figure's name, see ``finish``.
+        shown: those of the words that the picture shows; alive, all are. Without them, all.
     """
+    alive: dict[str, Any] = {"query": query.tolist(), "keys": keys.tolist(), "words": list(words)}
+    alive |= {"heads": [h for h in (1, 2, 4) if len(query) % h == 0], "chosen": 1}
+    keys = keys[[words.index(word) for word in shown or words]]
+    words = list(shown or words)
     half, left, wide = len(query) // 2, 56, 29
     uncut = left + wide * len(query) + 8
     cut, one, two = uncut + 30, uncut + 98, uncut + 138  # the sums of both heads, divided ones
     high = 62 + 24 * len(words)
-    drawing, (scores,) = panels(328, high * 328 // (two + 78))
+    drawing, (scores,) = panels(312, high * 312 // (two + 78))
     look: dict[str, Any] = {"va": "center", "fontsize": 11}
     heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
     scores.set(xlim=(0, two + 78), ylim=(high, 0))
@@ -295,7 +314,8 @@ def two_sums(
         )
     scores.plot([left + wide * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
     alt = f"The query of “it”, {' '.join(asked)}, times keys. {'; '.join(told)}."
-    return finish(drawing, name=name, alt=alt)
+    static = finish(drawing, name=name, alt=alt)
+    return live(static, "cut", alive, room=(400, 370))
 
 
 def back_together(

@@ -1,5 +1,6 @@
 """Figures: the same bytes each time, ids of their own, colours and text that follow the page."""
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -143,7 +144,9 @@ def test_every_figure_is_always_the_same_and_follows_the_page(draw):
     html = draw().html
     one, again, other = (draw(name).html for name in ("one", "one", "other"))
     assert one == again
-    shown = ElementTree.fromstring(html)[0]  # a drawing, or panels of drawings
+    figure = ElementTree.fromstring(html)
+    figure = figure[0] if figure.get("data-live") else figure
+    shown = figure[0]  # a drawing, or panels of drawings
     assert shown.get("role") == "img"
     assert shown.get("aria-label") == draw().text.removeprefix("Figure: ")
     assert not {*re.findall(r'\bid="([^"]+)"', one)} & {*re.findall(r'\bid="([^"]+)"', other)}
@@ -218,6 +221,17 @@ def test_a_score_that_is_cut_is_two_sums():
     divided = [x for a, b in ((6, 1), (6, 5)) for x in ((a + b) / 2, a / 2**0.5, b / 2**0.5)]
     numbers = [f"{x:.2f}" for x in divided]
     assert [text for text in seen if "." in text] == numbers
+
+
+def test_alive_a_score_has_all_words_and_the_picture_some():
+    query, keys, words = torch.ones(4), torch.eye(4), ["a", "bee", "c", "dee"]
+    figure = display.two_sums(query, keys, words, name="sums", shown=["bee", "dee"])
+    frame = ElementTree.fromstring(figure.html)
+    data = json.loads(frame.get("data-state"))
+    assert (data["words"], data["heads"], data["chosen"]) == (words, [1, 2, 4], 1)
+    assert data["keys"] == keys.tolist()
+    assert {"bee", "dee"} < {*texts(figure)}
+    assert "c" not in texts(figure)
 
 
 def test_what_heads_hand_over_stands_in_their_columns():
