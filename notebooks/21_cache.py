@@ -839,10 +839,10 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
 # Keys of trained models do have such features, always the same ones. A scale for each *feature* of the keys,
-# here over 256 tokens, brings the error back to 0.17. In all of them the keys are multiplied out again, q · scale,
-# before the product, which is computed in 16 bits: PyTorch's function takes no int8. So a quantised cache saves
-# bytes and no arithmetic, and is slower where a step does not wait for them ([by a tenth with one
-# sequence](https://github.com/InternLM/lmdeploy/issues/341), as one engine reports). KIVI comes down to 2 bits in this way, with a lowest
+# here over 256 tokens, brings the error back to 0.17. As here, the keys are usually multiplied out again
+# when they are read, and the product is computed in 16 bits (PyTorch's function takes no int8). That saves bytes
+# and no arithmetic, so it is slower where a step does not wait for memory ([by a tenth with one
+# sequence](https://github.com/InternLM/lmdeploy/issues/341), in one engine). KIVI comes down to 2 bits in this way, with a lowest
 # value beside each scale, a scale for every 32 tokens, and the newest tokens left as they are [[Liu et al.
 # 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.

@@ -478,7 +478,7 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 # kept: the cache has the same size after ten tokens and after a million.
 #
 # In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
-# query of zeros divides zero by zero.
+# query whose features are all 0 divides zero by zero.
 
 # %% tags=["proof"]
 q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
