@@ -903,5 +903,5 @@ exercises.testing_attention.check_samples_touch.folded(samples_touch)
 # > Probes find what breaks a rule. Looking inside finds a wrong scale, mask or axis, with its line.
 # > To find roles that have traded names, or a scale that may be intended, you need a reference.
 #
-# [The next chapter](18_published_code.ipynb) reads seven designs that people copy, most of them
-# with the lines that matter in front of you.
+# [The next chapter](18_published_code.ipynb) shows you six pieces of code that people copy, and you name the line
+# that goes wrong.

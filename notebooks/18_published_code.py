@@ -3,16 +3,15 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *13 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
-# A recipe is copied onto a card, and the card is copied again. On the third card the salt is
-# missing. It still reads like a recipe, until somebody cooks from it. Code for multi-head attention
-# is passed on in the same way.
+# Here are six pieces of code that people paste, and all six have the same excuse: they run, they return the right
+# shape, and no error is raised. Four of them are right at home, and wrong where they are pasted. The fifth has a name
+# that misleads, and the sixth contradicts the formula that is printed above it.
 #
-# Here are six cards that people copy. Three are right where they stand, and go wrong when they are
-# carried elsewhere: nothing stops, and no shape gives it away. The other three are wrong where they stand. Then a
-# tool reads a card for you: your own, if you like. (The arrows in the listings are ours.)
+# You are the detective: read the lines, name the culprit, and then look at the witness. In four cases that is *it*,
+# the word that this book has asked from the first page on.
 
 # %% tags=["hide-input"]
 import copy
@@ -20,11 +19,16 @@ import math
 
 import torch
 import torch.nn.functional as F
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
-from annotated_book import display, published
+from annotated_book import chapters, display, published
 from annotated_book.published import DESIGNS
 from attention_doctor import adapt, examine
+
+one = chapters.load("01_one_head")
+torch.manual_seed(0)
 
 
 def attempt(call) -> None:
@@ -38,90 +42,147 @@ def attempt(call) -> None:
         raise AssertionError("it runs")
 
 
-# %% [markdown] name="nanogpt"
-# ## nanoGPT, and a cache
+# %% tags=["hide-input"]
+def strips(right: dict, wrong: dict, words: list[str], *, name: str):
+    """Write the sentence once a row, each word in a box as full as its weight is large."""
+    drawing, (ax,) = display.panels(43 * len(words), 66 * len(right | wrong))
+    told = []
+    for y, (title, weights) in enumerate((right | wrong).items()):
+        hue = display.COLOURS["h" if title in wrong else "n"]
+        ax.text(0.06, y, title, va="top", fontsize=12, color=hue, fontweight="bold")
+        seen = torch.as_tensor(weights).detach().tolist()
+        for x, (word, weight) in enumerate(zip(words, seen)):
+            box = {"lw": 1, "edgecolor": "grey"}
+            ax.add_patch(Rectangle((x, y + 0.26), 1, 0.36, fill=False, **box))
+            fill = {"facecolor": to_rgba(hue, 0.5), "lw": 0}
+            ax.add_patch(Rectangle((x, y + 0.62 - 0.36 * weight), 1, 0.36 * weight, **fill))
+            written = f"{weight:.2f}" if weight else "·"
+            ax.text(x + 0.5, y + 0.45, written, ha="center", va="center", fontsize=12)
+            ax.text(x + 0.5, y + 0.66, word, ha="center", va="top", fontsize=11.5)
+        looks = ", ".join(f"{w} {s:.2f}" for w, s in zip(words, seen) if s)
+        told.append(f"{title}: {looks}.")
+    ax.set(xlim=(-0.02, len(words) + 0.02), ylim=(len(right | wrong) - 0.08, -0.04))
+    ax.axis("off")
+    return display.finish(drawing, name=name, alt=f"Where it looks. {' '.join(told)}")
+
+
+WORDS, IT = one.WORDS, one.WORDS.index("it")
+attention = nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
+with torch.no_grad():
+    attention.in_proj_weight.zero_()
+    attention.in_proj_weight[:2], attention.in_proj_weight[4:6] = one.W_Q.T, one.W_K.T
+x = one.embed(WORDS)[None]                                    # (1, 8, 4)
+q, k, _ = F.linear(x, attention.in_proj_weight).chunk(3, -1)  # each (1, 8, 4)
+
+# %% [markdown] name="one-mask-three-homes"
+# ## PyTorch's `tril`, and three homes
 #
-# One packed layer makes queries, keys and values. They are split into heads, and PyTorch's fused
-# kernel does the rest. Two of its lines, the second broken to fit
-# [[nanoGPT](../docs/references.md#nanogpt), MIT licence]:
+# On its page about `F.scaled_dot_product_attention`, PyTorch writes down how it makes a causal mask
+# [[PyTorch](../docs/references.md#pytorch), 2.13<!-- setting -->]:
 #
 # ```python
-# q, k, v  = self.c_attn(x).split(self.n_embd, dim=2)
-# ...
-# y = torch.nn.functional.scaled_dot_product_attention(
-#     q, k, v, attn_mask=None, dropout_p=self.dropout if self.training else 0,
-#     is_causal=True)  # <- the mask is this flag
+# temp_mask = torch.ones(L, S, dtype=torch.bool, device=query.device).tril(diagonal=0)
 # ```
 #
-# nanoGPT trains on whole texts, and there all of this is right. But it computes the whole text again for
-# every new token, so the first thing that people add is a cache. Now five tokens are known, and only
-# the last one asks. The line with the flag stays as it is. How many of the five keys does that token
-# see: all five, only itself, or only the first?
+# Paste it, call it `seen`, and use it three times. `attention` is PyTorch's class, `nn.MultiheadAttention`. It holds a
+# [hand-made head](01_one_head.ipynb) that takes *it* to *cat* and to *thirsty*, which is still to come. Which line
+# lets *it* read the future: `a`, `b` or `c`?
+
+# %%
+seen = torch.ones(8, 8, dtype=torch.bool).tril()                        # (8, 8)
+a = (q @ k.mT / 2).masked_fill(~seen, -math.inf).softmax(-1)            # (1, 8, 8)
+b = F.scaled_dot_product_attention(q, k, torch.eye(8), attn_mask=seen)  # (1, 8, 8)
+c = attention(x, x, x, attn_mask=seen)[1]                               # (1, 8, 8)
+
+# %% [markdown]
+# (In `b` the values are an identity matrix, so that the output is the weights.)
 #
 # <details><summary>What do you expect?</summary>
 #
-# Only the first. The flag draws its staircase from the top left corner of a square. With one query,
-# there is only its first row left, in which one key is visible: the oldest.
+# It is `c`. In PyTorch's function, True means *allowed*; in PyTorch's class, it means *blocked*. So the class hides the
+# past, which *it* may see, and shows the future.
 #
 # </details>
-#
-# Try the flag, and a flag that looks at how many queries there are. The values are an identity matrix,
-# so the output is the weights themselves.
-
-# %%
-torch.manual_seed(0)
-q, k, v = torch.randn(5, 6), torch.randn(5, 6), torch.eye(5)  # (5, 6), (5, 6), (5, 5)
-attend, last = F.scaled_dot_product_attention, q[-1:]
-whole = attend(q, k, v, is_causal=True)                   # (5, 5)
-flagged = attend(last, k, v, is_causal=True)              # (1, 5)
-mended = attend(last, k, v, is_causal=last.size(-2) > 1)  # (1, 5)
 
 # %% tags=["hide-input"]
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
-
-drawing, axes = display.panels(520, 215, columns=2)
-titles = ("five queries, one text", "one query, five keys cached")
-for ax, title, table in zip(axes, titles, (whole, torch.cat([flagged, mended]))):
-    for i, row in enumerate(table.tolist()):
-        y = i if len(table) == 5 else 4 * i  # beside the row of the staircase that it is
-        edge = {0: display.COLOURS["h"], 4: display.COLOURS["n"]}.get(y)
-        for x, weight in enumerate(row):
-            hue = to_rgba(display.COLOURS["n" if weight else "b"], 0.7 * weight or 0.4)
-            ax.add_patch(Rectangle((x, y), 1, 1, facecolor=hue, edgecolor="grey"))
-            written = f"{weight:.2f}" if weight else ""
-            ax.text(x + 0.5, y + 0.5, written, ha="center", va="center", fontsize=12)
-        if edge:
-            ax.add_patch(Rectangle((0, y), 5, 1, fill=False, edgecolor=edge, lw=3))
-    ax.set(xlim=(-0.1, 5.1), ylim=(5.1, -0.1), yticks=[])
-    ax.set_title(title, fontsize=13)
-    ax.set_xticks([0.5, 1.5, 2.5, 3.5, 4.5], [f"key {x}" for x in "12345"], fontsize=12)
-    ax.tick_params(length=0)
-    for side in ax.spines.values():
-        side.set_visible(False)
-axes[1].text(2.5, 1.6, "flagged: the row it gets", ha="center", fontsize=12)
-axes[1].text(2.5, 3.7, "mended: the row it should get", ha="center", fontsize=12)
-alt = "A causal staircase. One query with the flag gets its first row: only key 1. "
-display.finish(
-    drawing, name="first-row", alt=alt + "It should get the last: all five keys."
-)
+strips({"it, in a and b": a[0, IT]}, {"it, in c": c[0, IT]}, WORDS, name="three-homes")
 
 # %% tags=["proof"]
-torch.testing.assert_close(mended[0], whole[-1])
-assert flagged[0].tolist() == [1, 0, 0, 0, 0]
-assert attend(q, k, v, is_causal=q.size(-2) > 1).equal(whole)
-print("✓ With the mended flag a new token sees what it sees in the whole text.")
+line = "torch.ones(L, S, dtype=torch.bool, device=query.device).tril(diagonal=0)"
+assert line in F.scaled_dot_product_attention.__doc__
+torch.testing.assert_close(a, b)
+torch.testing.assert_close(attention(x, x, x, attn_mask=~seen)[1], a)
+assert not c[0, :-1].tril().any()
+assert c[0, -1].isnan().all()
+silent, _ = attention.train()(x, x, x, attn_mask=seen, need_weights=False)
+assert not silent[0, -1].any()
+with torch.random.fork_rng():
+    layer = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
+    assert not layer(x, seen).isnan().any()
+print("✓ In c each word sees later ones alone, and the last none; ~seen gives a and b.")
 
 # %% [markdown]
-# Through attention, each new word now sees the first word of the text and nothing else. Its own vector
-# still passes by on the residual path, so the model goes on writing, and nothing stops. The mended line
-# works as long as the prompt comes in one piece:
+# *It* gives 0.95 to *thirsty*, a word that nobody has written yet. The one trace is the last word, which sees nothing
+# at all: it gets NaN if the class returns its weights, as it does by default. If it does not, as in PyTorch's own
+# layers, a layer in training gets zeros there, and the trace is gone.
+#
+# ```diff
+# - attention(x, x, x, attn_mask=seen)
+# + attention(x, x, x, attn_mask=~seen)
+# ```
+
+# %% [markdown] name="nanogpt"
+# ## nanoGPT, and a cache
+#
+# nanoGPT has its causal attention twice: a fast branch for a PyTorch that has the function, and a slow one. One line
+# of each, the first broken to fit [[nanoGPT](../docs/references.md#nanogpt), MIT licence]:
 #
 # ```python
-#     is_causal=q.size(-2) > 1)  # one query needs no mask: every key is its past
+# y = torch.nn.functional.scaled_dot_product_attention(  # fast
+#     q, k, v, attn_mask=None, dropout_p=self.dropout if self.training else 0,
+#     is_causal=True)
+#
+# att = att.masked_fill(self.bias[:,:,:T,:T] == 0, float('-inf'))  # slow
 # ```
 #
-# [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
+# `self.bias` is a `tril` again, and `T` is the number of tokens in `x`. On whole texts the branches agree. But nanoGPT
+# computes the whole text again for every new token, so the first thing that people add is a cache: `x` is the newest
+# token alone, `T` is 1, and `k` and `v` hold all six. The two lines stay as they are. *It* has just been written.
+# Which of the lines loses the cat: the fast one, the slow one, or both?
+#
+# <details><summary>What do you expect?</summary>
+#
+# The fast one. The slow line does cut its staircase down to a single 1. But that 1 is broadcast over all six keys, and
+# nothing is hidden, which is right: for the newest token, every key is its past. The flag draws its staircase from the
+# top left corner, and the only row that is left there has one key: the oldest.
+#
+# </details>
+
+# %%
+last, k6, bias, T = q[:, IT : IT + 1], k[:, : IT + 1], torch.ones(1024, 1024).tril(), 1
+slow = (last @ k6.mT / 2).masked_fill(bias[:T, :T] == 0, -math.inf).softmax(-1)
+fast = F.scaled_dot_product_attention(last, k6, torch.eye(6), is_causal=True)
+mended = F.scaled_dot_product_attention(last, k6, torch.eye(6), is_causal=T > 1)
+
+# %% tags=["hide-input"]
+right = {"it, in the slow line, and the fast one mended": slow[0, 0]}
+strips(right, {"it, in the fast line": fast[0, 0]}, WORDS[: IT + 1], name="first-row")
+
+# %% tags=["proof"]
+torch.testing.assert_close(slow, mended)
+torch.testing.assert_close(mended[0, 0], a[0, IT, : IT + 1])
+assert fast.flatten().tolist() == [1, 0, 0, 0, 0, 0]
+print("✓ Slow or mended, the newest token sees what it sees in the whole text.")
+
+# %% [markdown]
+# *It* sees *the*, and so will every later word: the first word of the text, and nothing else. Each word's own vector
+# still passes by on the residual path, so the model goes on writing. The mend holds as long as the prompt comes in one
+# piece; [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
+#
+# ```diff
+# -     is_causal=True)
+# +     is_causal=T > 1)  # one query needs no mask: every key is its past
+# ```
 
 # %% [markdown] name="hugging-face"
 # ## A Hugging Face attention, and the tokenizer's mask
@@ -141,43 +202,56 @@ def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Ten
 
 
 # %% [markdown]
-# A tokenizer's output has an `attention_mask`, too: 1 for each word, 0 for padding. It has the same
-# name, and with `[:, None, None]` it fits. Take four words and four places of padding, and a query
-# that scores 0 with all eight. How much of its attention does the padding keep: nothing, half, or
-# about a quarter?
+# A tokenizer's output has an `attention_mask`, too: 1 for each word, 0 for padding. With `[:, None, None]` it fits.
+# Take eight fresh heads, not yet trained, so that *it* shares its attention nearly evenly, and let eight places of
+# padding follow our eight words. How much does *it* give to the padding: nothing, a quarter, or half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# About a quarter. The mask is *added*. A 1 makes every word $\exp(1)$ times as strong as padding, and
-# nothing is hidden. In the library, the model turns the tokenizer's mask into 0 and the most negative
-# number of the dtype before any layer sees it. That line is in another file.
+# About a quarter. The mask is *added*: a 1 makes a word $\exp(1)$ times as strong, and nothing is hidden. In the
+# library, the model first turns the tokenizer's mask into 0 and the dtype's most negative number. That line is in
+# another file.
 #
 # </details>
 
-# %% tags=["fold-input"]
-words, lowest = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0]), torch.finfo(torch.float32).min
+# %% tags=["hide-input"]
+tokens = torch.randn(8, 512)                                  # (8, 512), the words
+padded = torch.cat([tokens, torch.randn(512).expand(8, -1)])  # (16, 512)
+one_mask = torch.tensor([1] * 8 + [0] * 8)[None]              # (1, 16)
+fresh = [nn.Linear(512, 512) for _ in "qk"]
+q8, k8 = (to(padded).unflatten(-1, (8, 64)).transpose(0, 1)[None] for to in fresh)
 masks = {
-    "none": None,
-    "the tokenizer's": words,
-    "the same, boolean": words.bool(),
-    "what the model makes": (1 - words) * lowest,
+    "it, with the tokenizer's mask added": one_mask,
+    "it, with what the model makes of the mask": (1 - one_mask) * torch.finfo(q8.dtype).min,
 }
-q, k, v = torch.zeros(1, 1, 1, 6), torch.randn(1, 1, 8, 6), torch.eye(8)[None, None]
-rows = {
-    name: eager(q, k, v, mask).view(2, 4).sum(1).tolist() for name, mask in masks.items()
-}
-display.show(rows, columns=["words", "padding"], corner="attention_mask", heat=["padding"])
+gives = {}
+for name, mask in masks.items():
+    values = torch.eye(16).expand(1, 8, -1, -1)                          # (1, 8, 16, 16)
+    weights = eager(q8, k8, values, mask[:, None, None])[0, IT].mean(0)  # (16,)
+    gives[name] = [*weights[:8].tolist(), weights[8:].sum().item()]
+added, makes = gives
+strips({makes: gives[makes]}, {added: gives[added]}, [*WORDS, "8 pads"], name="quarter")
 
 # %% tags=["proof"]
-kept = {name: round(padding, 6) for name, (_, padding) in rows.items()}
-share = round(1 / (1 + math.e), 6)
-assert [*kept.values()] == [0.5, share, share, 0]
-print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
+scores = q8 @ k8.mT / 8  # (1, 8, 16, 16)
+odds = [
+    w[..., :8].sum(-1) / w[..., 8:].sum(-1)
+    for w in (scores.softmax(-1), (scores + one_mask).softmax(-1))
+]
+torch.testing.assert_close(odds[1], odds[0] * math.e)
+assert gives[makes][-1] == 0
+assert 0.2 < gives[added][-1] < 0.33
+print("✓ Ones multiply the odds of the words by e, whatever the scores; nothing is hidden.")
 
 # %% [markdown]
-# The padding keeps 0.27. (The library's fused path takes a boolean mask instead, under the same name.)
-# **The repair** is to convert a mask once, where it comes in, and to name it after what it does: `bias`
-# if it is added, `allowed` if True means seen.
+# *It* gives 0.26 to padding, more than to any one word. (The library's fused path takes a boolean mask instead,
+# under the same name.) Convert a mask once, where it comes in, and name it after what it does:
+#
+# ```diff
+# - eager(q, k, v, attention_mask[:, None, None])
+# + bias = (1 - attention_mask[:, None, None]) * torch.finfo(q.dtype).min
+# + eager(q, k, v, bias)
+# ```
 
 # %% [markdown] name="the-annotated-transformer"
 # ## *The Annotated Transformer*, and four equal matrices
@@ -188,101 +262,62 @@ print("✓ Ones and zeros leave the padding its share: 1 part in 1 + exp(1).")
 #
 # ```python
 # return nn.ModuleList([copy.deepcopy(module) for _ in range(N)])  # in clones(module, N)
-# self.linears = clones(nn.Linear(d_model, d_model), 4)            # <- one matrix, four times
+#
+# self.linears = clones(nn.Linear(d_model, d_model), 4)
 # ```
 #
-# A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. Every token
-# then makes the same vector as query and as key, and of all keys of that length, none scores higher with a query
-# than the query itself. Among 49 random tokens an even share is 0.02. How much does a token keep for itself: about an
-# even share, ten times that, or nearly everything?
+# A deep copy has the same numbers, so $W_Q$ and $W_K$ are one matrix when training begins. At which word does *it*
+# look then, and with how much of its weight: an eighth, a quarter, or more than half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# About ten times. Its own key fits best, but `nn.Linear` draws small numbers, so that one score is not
-# large enough to silence all the others.
-#
-# </details>
-
-
-# %% tags=["fold-input"]
-def clones(module: nn.Module, count: int) -> nn.ModuleList:
-    return nn.ModuleList(copy.deepcopy(module) for _ in range(count))
-
-
-def own_weight(to_query: nn.Module, to_key: nn.Module, x: Tensor) -> Tensor:
-    """Give the mean weight with which a token sees itself, with 8 heads of width 64."""
-    q, k = (to(x).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
-    return (q @ k.mT / 8).softmax(-1).diagonal(dim1=-2, dim2=-1).mean()
-
-
-# %%
-linears, x = clones(nn.Linear(512, 512), 4), torch.randn(49, 512)
-copied = own_weight(*linears[:2], x)
-for parameter in linears.parameters():
-    if parameter.dim() > 1:
-        nn.init.xavier_uniform_(parameter)
-redrawn = own_weight(*linears[:2], x)
-rows = {"the class alone": [copied], "after make_model": [redrawn], "even": [1 / 49]}
-display.show(rows, columns=["weight on itself"], corner="started by")
-
-# %% tags=["proof"]
-fresh = clones(nn.Linear(512, 512), 4)
-assert all(fresh[0].weight.equal(linear.weight) for linear in fresh)
-assert copied > 8 / 49 > 4 / 49 > redrawn
-assert linears[0].bias.equal(linears[1].bias)
-own_weight(*fresh[:2], x).backward()
-assert not fresh[0].weight.grad.allclose(fresh[1].weight.grad)
-print("✓ All four start equal: a token keeps over eight even shares, redrawn under four.")
-
-# %% [markdown]
-# It keeps 0.23, eleven times an even share: the layer starts out looking at itself. That is measured at the start
-# only; the gradients of the two matrices differ, so training can pull them apart. The page's own function
-# `make_model` draws every matrix anew before training (the biases stay equal), and whoever copies the class alone
-# leaves that behind. The mended line calls `nn.Linear` four times:
-#
-# ```python
-# self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
-# ```
-
-# %% [markdown] name="plain-list"
-# ## A list of heads, and nothing to train
-#
-# From here on, the cards are wrong where they stand. An old post writes out the paper's formula word for word: a
-# head is a module with projections of its own, and the heads stand in a list
-# [[post](../docs/references.md#post-in-two-versions)]. As printed it stops, because it asks for
-# `torch.ModuleList`, which does not exist. A plain Python list runs. Each of four heads has a weight and a bias. How
-# many parameters does an optimizer find: eight, two or none?
-#
-# <details><summary>What do you expect?</summary>
-#
-# None. A module registers what is assigned to it if it is a module or a parameter. A list is neither, whatever
-# is in it.
+# At *it*, with more than half. A word makes the same vector as query and as key, and of all keys of its length none
+# fits a vector better than the vector itself.
 #
 # </details>
 
 
 # %%
-class Listed(nn.Module):
-    def __init__(self, kind: type) -> None:
-        super().__init__()
-        self.heads = kind(nn.Linear(24, 6) for _ in range(4))
+def looks(to_query: nn.Module, to_key: nn.Module) -> Tensor:
+    q, k = (to(tokens).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
+    return (q @ k.mT / 8).softmax(-1).mean(0)[IT]  # (8,), the mean over the heads
 
 
-counts = {
-    kind.__name__: [len([*Listed(kind).parameters()])] for kind in (list, nn.ModuleList)
-}
-display.show(counts, columns=["parameters"], corner="heads in a")
+linear = nn.Linear(512, 512)
+copied, apart = looks(linear, copy.deepcopy(linear)), looks(linear, nn.Linear(512, 512))
+
+# %% tags=["hide-input"]
+strips(
+    {"it, with two calls of nn.Linear": apart},
+    {"it, with copies": copied},
+    WORDS,
+    name="copies",
+)
 
 # %% tags=["proof"]
-assert [*counts.values()] == [[0], [8]]
-unseen = Listed(list).double()
-assert unseen.heads[0].weight.dtype == torch.float32
-assert not unseen.state_dict()
-print("✓ Neither the state_dict nor a change of dtype reaches heads in a plain list.")
+for seed in range(20):
+    torch.manual_seed(seed)
+    linear, other = (nn.Linear(512, 512) for _ in range(2))
+    twin = copy.deepcopy(linear)
+    assert looks(linear, twin)[IT] > 0.5 > 0.25 > looks(linear, other)[IT]
+    nn.init.xavier_uniform_(linear.weight)  # as make_model does, one matrix after the other
+    nn.init.xavier_uniform_(twin.weight)
+    assert looks(linear, twin)[IT] < 0.5
+linear = nn.Linear(512, 512)
+twin = copy.deepcopy(linear)
+looks(linear, twin)[IT].backward()
+assert not linear.weight.grad.allclose(twin.weight.grad)
+print("✓ In twenty draws, it keeps more than half if copied, and under a quarter if not.")
 
 # %% [markdown]
-# So the heads stay as they were drawn, and a checkpoint forgets them, while the projection after them trains. **The
-# repair** is `nn.ModuleList`.
+# Each word starts out looking at itself. Training can pull the two matrices apart, since their gradients differ. And
+# at home there is no case: the page's function `make_model` draws every matrix anew (the biases stay equal). Whoever
+# copies the class alone leaves that behind.
+#
+# ```diff
+# - self.linears = clones(nn.Linear(d_model, d_model), 4)
+# + self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
+# ```
 
 # %% [markdown] name="a-factor-of-zero"
 # ## Weighted scores, and a factor of zero
@@ -291,61 +326,66 @@ print("✓ Neither the state_dict nor a change of dtype reaches heads in a plain
 # [[collection](../docs/references.md#paper-code-collection)]:
 #
 # ```python
-# scores = scores * attention_weights  # <- (b, h, n, m)
+# scores = scores * attention_weights
 # ```
 #
-# The name invites you to pass a factor of 0 for a key that should not be seen. Take a query of 1, and two keys of -3
-# and 1, which are the scores as well. Without factors, key 0 has a weight of 0.02. With a factor of 0, does its weight
-# fall to 0, stay, or grow?
+# The name invites you to pass a 0 for a key that should be ignored. Take eight queries with eight keys each, and
+# random scores. Give each of the 64 a factor of 0, one at a time. How many get *more* weight than before: none, a few,
+# or about half?
 #
 # <details><summary>What do you expect?</summary>
 #
-# It grows. The factor multiplies the *score*, not the weight, and a score of 0 is larger than one of -3.
+# About half. The factor multiplies the *score*, not the weight, and a score of 0 is more than a negative one. Whoever
+# was below zero rises.
 #
 # </details>
 
+# %%
+scores, silenced = torch.randn(8, 8), 1 - torch.eye(8)  # in row j, key j has the factor 0
+before = scores.softmax(-1)                                                  # (8, 8)
+after = (scores[:, None] * silenced).softmax(-1).diagonal(dim1=-2, dim2=-1)  # (8, 8)
 
-# %% tags=["fold-input"]
-def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
-    """Attend with factors on the scores, as published.
+# %% tags=["hide-input"]
+drawing, (ax,) = display.panels(400, 230)
+rises = after > before
+for hue, chosen, label in (("h", rises, "more than before"), ("b", ~rises, "less")):
+    for score, low, high in zip(scores[chosen], before[chosen], after[chosen]):
+        arrow = {"arrowstyle": "->", "color": display.COLOURS[hue], "lw": 1.3}
+        ax.annotate("", (score, high), (score, low), arrowprops=arrow)
+    ax.plot([], [], color=display.COLOURS[hue], label=f"{int(chosen.sum())} get {label}")
+ax.axvline(0, color="grey", lw=1, ls=":")
+ax.set(xlabel="score", ylabel="weight", ylim=(0, before.max() * 1.05))
+ax.set_xlim(scores.min() - 0.1, scores.max() + 0.1)
+ax.legend(loc="upper left", frameon=False)
+display.finish(
+    drawing,
+    name="factor-of-zero",
+    alt="An arrow for each key, from its weight to that with a factor of 0: "
+    f"{int(rises.sum())} arrows point upwards, all those with scores below zero, "
+    f"and {int((~rises).sum())} point downwards.",
+)
 
-    Args:
-        q: (b, h, n, d), projected.
-        k: (b, h, d, m), projected, its last two axes exchanged.
-        v: (b, h, m, d_v), projected.
-    """
-    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
-    if attention_weights is not None:
-        scores = scores * attention_weights  # (b, h, n, m)
-    if attention_mask is not None:
-        scores = scores.masked_fill(attention_mask, -math.inf)
-    return scores.softmax(-1) @ v  # (b, h, n, d_v)
-
-
-# %% tags=["fold-input"]
-query, values = (
-    torch.ones(1, 1, 1, 1),
-    torch.eye(2)[None, None],
-)  # the output is the weights
-keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
-rows = {
-    "no factors": multiplied(query, keys, values, None, None),
-    "factors 0 and 1": multiplied(query, keys, values, None, torch.tensor([0.0, 1.0])),
-}
-rows = {name: row.flatten().tolist() for name, row in rows.items()}
-display.show(rows, columns=["key 0", "key 1"])
+# %% tags=["proof"]
+assert (after > before).equal(scores < 0)
+assert after.min() > 0
+print("✓ A key gets more weight exactly if its score was negative, and none gets zero.")
 
 # %% [markdown]
-# The factor that should hide the key raises its weight from 0.02 to 0.27. **The repair** is a docstring that says
-# so: what should not be seen belongs into the mask.
+# Each arrow leads from a key's weight to its weight with a factor of 0. Of the 64, 28 rise, and none falls to zero. The
+# line does what it says; its name is the trap. What should not be seen belongs into the mask (True means blocked here):
+#
+# ```diff
+# - attention(q, k, v, attention_weights=keep)    # 0 for what should go
+# + attention(q, k, v, attention_mask=keep == 0)  # True for what should go
+# ```
 
 # %% [markdown] name="shared-projection"
 # ## Shared projection, and the formula above it
 #
-# The last card computes something else than it says [[Persson](../docs/references.md#persson)]. Its introduction
-# prints the formula of multi-head attention, and the code below computes another function. It cuts the
-# embedding into h slices first, and then projects every slice with the *same* small matrix: there are
-# three, one each for queries, keys and values. Here are its scores, in our words.
+# The last suspect computes something else than it says, where it stands [[Persson](../docs/references.md#persson)].
+# Its introduction prints the formula of multi-head attention. The code below cuts the embedding into h slices first,
+# and projects every slice with the *same* small matrix: there are three, one each for queries, keys and values. Here
+# are its scores, in our words.
 
 
 # %%
@@ -376,9 +416,12 @@ class SelfAttention(nn.Module):
 
 
 # %% [markdown]
-# What does the sharing cost? To see it, write the design as one wide `nn.Linear`. A linear map shows its matrix when it
-# is given the identity: so cut the identity matrix into three slices and project them. What comes out, transposed, is
-# the weight of that wide layer. How many of its 36 numbers can training choose: 36, 12 or 4?
+# There are two clues. One is a divisor: the formula has $\sqrt{d_k}$, the root of one head's width, and the last line
+# has $\sqrt e$. So all scores are too small by $\sqrt h$.
+#
+# The other is the sharing. Write the design as one wide `nn.Linear`: a linear map shows its matrix when it is given
+# the identity, so cut the identity matrix into three slices, project them, and transpose. How many of the 36 numbers
+# can training choose: 36, 12 or 4?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -387,76 +430,41 @@ class SelfAttention(nn.Module):
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 small = nn.Linear(2, 2, bias=False)  # for all three heads
 wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1).mT  # (6, 6)
 display.show(wide.detach(), range(6), range(6), heat=True)
 
 # %% tags=["proof"]
 assert wide.equal(torch.block_diag(*[small.weight] * 3))
-x = torch.randn(5, 6)  # (5, 6)
-slices = small(x.unflatten(-1, (3, 2))).flatten(1)
-torch.testing.assert_close(F.linear(x, wide), slices)
-print("✓ A linear layer with this weight gives what the small one gives, slice by slice.")
-
-# %% [markdown]
-# And there is a second slip. The formula divides the scores by $\sqrt{d_k}$, where $d_k$ is the width of
-# one head; the code divides by $\sqrt e$. So its scores are too small by $\sqrt{e / d} = \sqrt h$. At the start that
-# hardly shows, because the right divisor starts out flat as well, and training can make up for it with larger
-# matrices.
-#
-# **The repair** divides by $\sqrt d$. Sharing a projection is a legitimate design, so the sharing stays: the final
-# class equals it if its matrices are block-diagonal, as above.
-
-# %% [markdown]
-# <!-- deeper: The two divisors at the start, and the lines of the repair -->
-# ### Going deeper: The two divisors at the start, and the lines of the repair
-#
-# Compare the divisors at the class's own start, with 500 tokens and 8 heads of width 32. A query's largest weight
-# is given in even shares:
-
-# %%
-torch.manual_seed(0)
-fresh, x, rows = SelfAttention(256, 8), torch.randn(1, 500, 8, 32), {}
-q, k = fresh.queries(x), fresh.keys(x)  # (1, 500, 8, 32), (1, 500, 8, 32)
-for name, width in (("√e, as published", 256), ("√d, as in the formula", 32)):
-    scores = slice_scores(q, k, None, width)     # (1, 8, 500, 500)
-    largest = scores.softmax(-1).amax(-1) * 500  # (1, 8, 500)
-    rows[name] = [scores.std(), largest.median()]
-columns = ["scores deviate by", "largest weight, even shares (median)"]
-display.show(rows, columns=columns, corner="divided by", decimals=1)
-
-# %% tags=["proof"]
-flat, right = (largest for _, largest in rows.values())
-assert 1.2 < flat < 2
-assert 2 < right < 3
-print("✓ Both start flat: with the right divisor under three even shares, else under two.")
-
-# %% [markdown]
-# Two helpers appear in most repairs of this chapter: `read_mask` refuses masks that do not fit, and turns
-# them so that True means blocked; `masked_softmax` gives zeros to fully masked rows.
-
-# %% tags=["hide-input"]
-display.excerpts(
-    published=(slice_scores, "masked_fill", "return"),
-    repaired=(
-        published.SharedProjection.forward,
-        "scores = scores",
-        "read_mask",
-        "masked_softmax",
-    ),
+x6 = torch.randn(5, 6)  # (5, 6)
+slices = small(x6.unflatten(-1, (3, 2))).flatten(1)
+torch.testing.assert_close(F.linear(x6, wide), slices)
+q4, k4 = torch.randn(2, 1, 5, 4, 6)  # four heads of width 6: e is 24
+torch.testing.assert_close(
+    slice_scores(q4, k4, None, 24) * 2,  # the root of four heads
+    torch.einsum("bnhd,bmhd->bhnm", q4, k4) / math.sqrt(6),
+)
+print(
+    "✓ The wide layer gives what the small one gives; with four heads, scores are halved."
 )
 
 # %% [markdown]
-# <!-- /deeper -->
+# The divisor is a slip, and one line mends it. The sharing is a design of its own, which nobody need mend: the final
+# class equals it if its matrices are block-diagonal, as above.
+#
+# ```diff
+# - return scores / math.sqrt(embed_size)
+# + return scores / math.sqrt(q.size(-1))
+# ```
 
 # %% [markdown] name="paste-your-class"
 # ## Your own class
 #
 # You need not read a class line by line to find such a slip. Give it to the
-# [doctor](17_testing_attention.ipynb#cell-id=the-doctor), with a line that says how it is called. To use it
-# outside this book, install it as [its page](../docs/package/doctor.md) says, and write `from attention_doctor import
-# adapt, examine`. This class takes values first, and a mask `(b, 1, n, m)` in which True means *allowed*:
+# [doctor](17_testing_attention.ipynb#cell-id=the-doctor) (outside this book, [install it](../docs/package/doctor.md)),
+# with a line that says how it is called. The last suspect takes values first, and a mask `(b, 1, n, m)` in which True
+# means *allowed*:
 
 # %%
 patient = SelfAttention(24, 4)  # paste your class here
@@ -474,22 +482,18 @@ print(
 )
 
 # %% [markdown]
-# It found the divisor, and the fill, which float16 cannot hold. (With -∞ alone a fully masked row becomes NaN; fill
-# twice, -∞ before the softmax and 0 after it. After "in" stands the class's own line; the
-# remedies show such lines as they are usually written.) It did not object to the sharing: that is
-# another function, but a valid attention. Only you know which function you meant, so compare with a class
-# that you trust, or count the parameters.
+# It found the divisor, and the fill, which float16 cannot hold. (-∞ alone turns a fully masked row into NaN, so fill
+# twice, -∞ before the softmax and 0 after it. After "in" stands the class's own line; remedies show lines as they are
+# usually written.) It did not object to the sharing, which is another function, but a valid attention. Only you know
+# which function you meant: compare with a class that you trust.
 
 # %% [markdown] name="what-they-teach"
-# ## Going deeper: seven older designs
+# <!-- deeper: Seven older designs, run and mended -->
+# ### Going deeper: Seven older designs, run and mended
 #
-# The last three cards belong to seven designs that turn up when one looks for an explanation with code.
-
-# %% [markdown]
-# <!-- deeper: All seven, in a table -->
-# ### Going deeper: All seven, in a table
+# The last two suspects belong to seven designs that turn up when one looks for an explanation with code.
 #
-# Each name opens its lines, with its defects left in and run, and how it is mended. [The references](../docs/references.md)
+# Each name leads to its lines below, with its defects left in and run, and to how it is mended. [The references](../docs/references.md)
 # say which version was read; the post and the article are known only from copies without an address, so
 # nobody can say whether they were mended.
 #
@@ -512,31 +516,44 @@ print(
 # classes](../docs/package/published.md). They keep the layout, the order of arguments and the mask of
 # the published ones, and give zeros for a fully masked row.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="module-per-head"
-# <!-- deeper: Module per head -->
-# ### Going deeper: Module per head
+# #### Module per head
 #
 # The post writes out the paper's formula word for word [[Vaswani et al.
 # 2017](../docs/references.md#vaswani-2017), section 3.2.2]: a head is a module with three small
 # projections, the heads are a list, and one more projection follows. As printed, the constructor
 # stops, because it asks for `torch.ModuleList` instead of `nn.ModuleList`. Each head also gets its
-# two widths, e and d, in the wrong order. A [plain list](#cell-id=plain-list) is no way out.
+# two widths, e and d, in the wrong order. A plain Python list runs, and is no way out: a module registers a module
+# or a parameter, and a list is neither, so the optimizer, the checkpoint and a change of dtype never reach the heads.
 
 # %%
 attempt(lambda: torch.ModuleList())
 
+
+# %%
+class Listed(nn.Module):
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.heads = kind(nn.Linear(24, 6) for _ in range(4))
+
+
+counts = {
+    kind.__name__: [len([*Listed(kind).parameters()])] for kind in (list, nn.ModuleList)
+}
+display.show(counts, columns=["parameters"], corner="heads in a")
+
+# %% tags=["proof"]
+assert [*counts.values()] == [[0], [8]]
+unseen = Listed(list).double()
+assert unseen.heads[0].weight.dtype == torch.float32
+assert not unseen.state_dict()
+print("✓ Neither the state_dict nor a change of dtype reaches heads in a plain list.")
+
 # %% [markdown]
 # **The repair.** An `nn.ModuleList`, the widths in order, and zeros for a fully masked row.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="wide-projection"
-# <!-- deeper: Wide projection, and masks of other samples -->
-# ### Going deeper: Wide projection, and masks of other samples
+# #### Wide projection, and masks of other samples
 #
 # In its second version, one wide matrix makes the queries of all heads, and two more make keys and
 # values: [the reshape trick](04_reshape_trick.ipynb), for self-attention only. The file begins with
@@ -567,12 +584,8 @@ display.show(seen, ["sample 0", "sample 1"], ["head 0", "head 1"], corner="keys 
 # **The repair.** The class takes masks of `(b, h, n, n)`, or with axes of size 1, and refuses those
 # of `(b, n, n)`: their caller writes `mask[:, None]`.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="sequence-first"
-# <!-- deeper: Sequence first, and a check of the wrong axis -->
-# ### Going deeper: Sequence first, and a check of the wrong axis
+# #### Sequence first, and a check of the wrong axis
 #
 # The token axis comes first, `(n, b, e)`, and all inputs are passed by keyword. A method of its own
 # computes the scores, which a subclass may override, as relative attention does
@@ -620,12 +633,8 @@ print("with bias=False:", ", ".join(names))
 # **The repair.** The mask's sizes are compared with the numbers of queries and keys, a fully masked
 # row gets zeros, and the option `bias` is gone.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="weighted-scores"
-# <!-- deeper: Weighted scores -->
-# ### Going deeper: Weighted scores
+# #### Weighted scores
 #
 # Queries and keys may have any width $d_k$ in each head, and values any $d_v$. Factors $A_i$ from
 # outside multiply the scores of head i before the softmax
@@ -634,9 +643,30 @@ print("with bias=False:", ", ".join(names))
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(A_i \odot \frac{Q W^Q_i (K W^K_i)^\top}{\sqrt{d_k}}\right) V
 # W^V_i$$
 #
-# True means *blocked* here. The [factor of 0](#cell-id=a-factor-of-zero) you have seen; here is a fully masked row.
+# True means *blocked* here. The [factor of 0](#cell-id=a-factor-of-zero) you have seen; here is a fully masked row,
+# for a query of 1 and two keys of -3 and 1.
+
+
+# %% tags=["fold-input"]
+def multiplied(q, k, v, attention_mask, attention_weights) -> Tensor:
+    """Attend with factors on the scores, as published.
+
+    Args:
+        q: (b, h, n, d), projected.
+        k: (b, h, d, m), projected, its last two axes exchanged.
+        v: (b, h, m, d_v), projected.
+    """
+    scores = q @ k / math.sqrt(q.size(-1))  # (b, h, n, m)
+    if attention_weights is not None:
+        scores = scores * attention_weights
+    if attention_mask is not None:
+        scores = scores.masked_fill(attention_mask, -math.inf)
+    return scores.softmax(-1) @ v  # (b, h, n, d_v)
+
 
 # %%
+query, values = torch.ones(1, 1, 1, 1), torch.eye(2)[None, None]
+keys = torch.tensor([-3.0, 1.0])[None, None, None]  # (1, 1, 1, 2)
 blocked_row = multiplied(query, keys, values, torch.ones(1, 2, dtype=torch.bool), None)
 display.show(blocked_row.flatten()[None], ["fully masked"], ["key 0", "key 1"])
 
@@ -665,12 +695,8 @@ display.show(rows, columns=columns, decimals=3, corner="initialised by")
 # **The repair.** The docstring now says that a factor of 0 does not block. A fully masked row gets
 # zeros, and the initial parameters are Xavier's.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="no-projection"
-# <!-- deeper: No projection -->
-# ### Going deeper: No projection
+# #### No projection
 #
 # The same collection has a version with no projection at all: the embedding itself is cut into heads,
 # `queries.unflatten(-1, (h, -1))`, and only the output is projected. Head i always compares slice i
@@ -691,12 +717,8 @@ display.show(
 # %% [markdown]
 # **The repair** is that of the weighted scores.
 
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="packed-projection"
-# <!-- deeper: Packed projection, and its masks -->
-# ### Going deeper: Packed projection, and its masks
+# #### Packed projection, and its masks
 #
 # A long article takes PyTorch's own source apart and puts it back together
 # [[article](../docs/references.md#article-through-the-source)]. One packed matrix projects queries,
@@ -744,7 +766,9 @@ print("the weights:", tuple(weights.shape))
 
 # %% [markdown]
 # **The repair.** Either mask may be None, a fully masked row gets zeros, and the weights are
-# unfolded. `masked_softmax` takes the additive mask as its argument `bias`. The lines stand in longer
+# unfolded. Two helpers appear in most repairs: `read_mask` refuses masks
+# that do not fit, and turns them so that True means blocked; `masked_softmax` gives zeros to fully masked rows, and
+# takes the additive mask as its argument `bias`. The lines stand in longer
 # methods: `scores` are the scaled products, `query` is an input, and `b` the number of samples.
 
 # %% tags=["hide-input"]
@@ -758,9 +782,6 @@ display.excerpts(
         "unflatten",
     ),
 )
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # One test holds for all seven, *parity*, as in [Testing
@@ -796,11 +817,14 @@ assert sum(x.true_means == "allowed" for x in designs) == 4
 print("✓ All seven, repaired, give what the final class gives: outputs and gradients.")
 
 # %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # ## Exercises
 #
 # ### The small projection, made wide
 #
-# *Easy, 2 minutes.* In the comparison, a shared projection becomes one wide matrix: write the
+# *Easy, 2 minutes.* The last suspect's shared projection became one wide matrix: write the
 # function that makes it. `block`, `(d, d)`, is the weight of the small `nn.Linear`. Make the weight
 # of one wide `nn.Linear`, `(h · d, h · d)`, that does the same to all heads at once.
 # `torch.block_diag` takes any number of matrices. Gradients must reach the block.
@@ -847,15 +871,19 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# You have read six cards. Three are right at home, and go wrong where somebody adds a cache, passes
-# another mask, or leaves a function behind. Three were wrong when they were printed; they and the other older ones
-# agree with the final class once they are repaired. The salt is back on the card.
+# Six suspects, and one excuse: no error, the right shape. It clears nobody. What convicts is a witness, one word whose
+# weights you look at, in the place where the code is going to live.
 #
-# > **In short.** Repaired, all seven older designs compute a version of $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$
-# > for each of h heads, and apply one projection at the end.
+# > **In short.** What to ask of attention that you paste:
 # >
-# > Layouts `(b, n, e)` and `(n, b, e)`; masks `(b, n, m)`, `(n, m, b)`, `(b, h, n, m)` and
-# > `(b * h, n, m)`; True means allowed in four designs and blocked in three.
+# > | question | the culprit |
+# > |---|---|
+# > | What does True mean here? | an *allowed* mask, given to a class that blocks |
+# > | How many queries are there? | `is_causal=True` beside a cache |
+# > | Is the mask filled in or added? | a tokenizer's 1 and 0, added |
+# > | What did other files do for it? | copied layers that nobody drew anew |
+# > | Does it act on scores or on weights? | a factor of 0 on a score |
+# > | Which width is under the root? | $\sqrt e$ in place of $\sqrt d$ |
 # >
 # > ```python
 # > from attention_doctor import adapt, examine
@@ -865,8 +893,6 @@ exercises.published_code.check_widen.folded(widen)
 # > examine(call, embed_dim=24, num_heads=4)
 # > ```
 # >
-# > Look for defects that keep every shape: a causal flag beside a cache, zeros and ones that are added
-# > as a mask, matrices that start as copies of one, a wrong divisor, a mask on the wrong axis, a mean over hidden keys. To bring them out, use sizes
-# > that all differ, a fully masked row, and a comparison with a class that you trust.
+# > Test with sizes that all differ, with a fully masked row, and beside a class that you trust.
 #
 # One chapter is left for the class: [write it from memory](19_from_memory.ipynb).
