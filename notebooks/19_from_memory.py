@@ -14,9 +14,9 @@
 #
 # Choose your way by the time that you have:
 #
-# - **15 minutes.** Read [the tune](#cell-id=the-class), its class and its slips (3 minutes), put [the words in
-#   order](#cell-id=the-words-in-order) (2), and take [the questions](#cell-id=questions-that-follow): answer each
-#   aloud before you read the sentence in bold, and leave the cells (10).
+# - **15 minutes.** Play [the tune](#cell-id=the-class) until you need no slip (2 minutes), read its class and its
+#   slips (3), and take [the questions](#cell-id=questions-that-follow): cover what follows a question, answer aloud,
+#   and look only at the sentence in bold (10).
 # - **30 minutes.** Write the class now, [against the clock](#cell-id=against-the-clock) (15), hold it beside
 #   [the class](#cell-id=the-class) (3), and take the questions (12).
 # - **40 minutes.** All of it, and [somebody else's answer](#cell-id=somebody-elses-answer) to mend (8).
@@ -107,54 +107,22 @@ exercises.from_memory.check_attention.folded(MyAttention)
 # %% [markdown] name="the-class"
 # ## The tune, and its nine slips
 #
-# Project, split, score, scale, softmax, mix, merge, project. *Mask* comes twice, on either side of the softmax: it
-# fills scores with −∞ before, and empty rows with 0 after. Each word leaves a shape behind:
+# Project, split, score, scale, softmax, mix, merge, project; and *mask*, between *scale* and *softmax*. Each word
+# leaves a shape behind. Where you can press buttons, hide the words and play them from memory:
 
 # %% tags=["hide-input"]
-from matplotlib.patches import Rectangle
-
-TUNE = ["project", "split", "score", "scale", "softmax", "mix", "merge", "project"]
-KINDS = ["n, e", "h, n, d", *["h, n, m"] * 3, "h, n, d", "n, e", "n, e"]
-SIZES = {"n, e": (0.76, 0.5), "h, n, d": (0.3, 0.5), "h, n, m": (0.5, 0.5)}
-drawing, (ax,) = display.panels(720, 150)
-for i, (word, axes) in enumerate(zip(TUNE, KINDS)):
-    wide, high = SIZES[axes]
-    hue = display.COLOURS["n" if axes == "n, e" else "h"]
-    for head in range(1 if axes == "n, e" else 3):
-        corner = (i - wide / 2 + 0.07 * head - 0.07, 0.25 + 0.1 * head)
-        ax.add_patch(
-            Rectangle(corner, wide, high, fc="white", ec="none", zorder=2 - head / 9)
-        )
-        ax.add_patch(
-            Rectangle(corner, wide, high, fc=hue, ec=hue, alpha=0.35, zorder=2 - head / 9)
-        )
-    ax.text(i, 1.2, word, ha="center", fontsize=13)
-    ax.text(i, -0.1, f"(b, {axes})", ha="center", fontsize=11)
-for i in (3.5, 4.5):
-    ax.text(i, 1.55, "mask", ha="center", fontsize=12, color=display.COLOURS["d"])
-    ax.plot([i, i], [0.15, 1.45], color=display.COLOURS["d"], lw=1.2, ls=":")
-ax.set(xlim=(-0.5, 7.5), ylim=(-0.2, 1.75))
-ax.axis("off")
-told = ", ".join(f"{word} (b, {axes})" for word, axes in zip(TUNE, KINDS))
-display.finish(
-    drawing, name="the-tune", alt=f"{told}. Mask stands before and after softmax."
-)
+display.tune(name="the-tune")
 
 # %% [markdown]
-# <!-- deeper: The tune as a class -->
-# ### Going deeper: The tune as a class
-#
-# This is the class of [The short path](short_path.ipynb), which builds each line and compares the
-# whole with PyTorch's class. In the comment of `split`, the dots stand for n or m. The line with `zeros_like` you
-# need not remember: each fill under an `if blocked is not None:` is as good.
+# Written out, it is the class of [The short path](short_path.ipynb), which compares the whole with PyTorch's class. The
+# mask comes twice: it fills scores with −∞ before the softmax, and empty rows with 0 after it. The line with
+# `zeros_like` you need not remember: each fill under an `if blocked is not None:` is as good. (In the comment of
+# `split`, the dots stand for n or m.)
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
 PlainAttention = chapters.load("short_path").PlainAttention
-display.source(PlainAttention)
-
-# %% [markdown]
-# <!-- /deeper -->
+display.source(PlainAttention, docstrings=False)
 
 # %% [markdown]
 # Each of the eight words has its typical slip, and so has *mask*. Make these nine in the class, one at a time, and
@@ -290,10 +258,9 @@ torch.testing.assert_close(ours, theirs)
 print("✓ Outputs and gradients are those of PyTorch's causal attention.")
 
 # %% [markdown]
-# > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing, and its
-# > row is fully masked. The second fill turns such a row into zeros. With the first fill alone it is NaN,
-# > and the NaN spreads to the gradients; [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows how. Say so
-# > before you are asked.
+# > **Pitfall.** `triu()` alone begins *on* the diagonal: the first token then sees nothing. The second fill turns its
+# > row into zeros. With the first fill alone it is NaN, which spreads to the gradients, as
+# > [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows.
 #
 # ### What is a KV cache, and how large is it at 32k tokens?
 #
@@ -357,7 +324,7 @@ display.show(rows, columns=columns, decimals=1, corner="key heads")
 # in each phase?
 
 # %% tags=["fold-input"]
-parameters = 8.0e9
+parameters, reads, does = 8.0e9, 3350e9, 989e12  # an H100's bytes and operations a second
 rows = {}
 for phase, together in (
     ("prefill, 2,048 tokens", 2048),
@@ -365,15 +332,23 @@ for phase, together in (
     ("decode, 64", 64),
 ):
     operations, read = 2 * parameters * together, 2 * parameters
-    rows[phase] = [operations / 1e12, read / 1e9, operations / read]
-columns = ["10¹² operations", "GB read", "operations for a byte"]
-display.show(rows, columns=columns, decimals=(2, 0, 0))
+    steps = min(reads / read, does / operations)  # a second; the slower of the two decides
+    rows[phase] = [read / 1e9, operations / read, int(steps * together)]
+columns = ["GB read", "operations for a byte", "tokens a second, at most"]
+display.show(rows, columns=columns, decimals=0)
+
+# %% tags=["proof"]
+assert rows["decode, 1 text"][-1] == int(reads / 16e9) == 209
+assert reads / 16e9 < does / 16e9
+print(
+    "✓ In decode, the time to read the parameters decides, not that to compute with them."
+)
 
 # %% [markdown]
-# On paper, an A100 does 156 operations in the time in which it reads one byte ([Tiles](23_tiles.ipynb)), and an H100
-# SXM 295 ([A cache](21_cache.ipynb)). In decode, with one operation for a byte, it waits for its memory. So if it reads 3,200 GB a second, 16 GB per token make at most
-# 200 tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they
-# store parameters in fewer bits; and each text reads its own cache on top.
+# On paper, an H100 SXM reads 3,350 GB a second, and in the time of a byte it does 295 operations ([A
+# cache](21_cache.ipynb)). In decode it has one to do, so it waits for its memory: 16 GB for each token make at most 209
+# tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they store
+# parameters in fewer bits; and each text reads its own cache on top.
 #
 # ### What is rotary?
 #
@@ -383,7 +358,7 @@ display.show(rows, columns=columns, decimals=(2, 0, 0))
 # and a cached key keeps its angle.
 
 
-# %%
+# %% tags=["fold-input"]
 def rotate(x: Tensor, place: int) -> Tensor:
     """Turn neighbouring features by angles that grow with the place."""
     d = x.size(-1)
@@ -414,8 +389,8 @@ print(
 # **The same result, computed tile by tile, so that the weights `(n, m)` are never stored.** The
 # kernel reads a block of keys and values, and keeps three things for each query: the largest score
 # so far, the sum of the exponentials, and the mixed values. When a larger score comes, it rescales
-# the last two. Without a mask it saves no operations; its backward pass even computes the scores again. (Under a
-# causal mask, it can skip the tiles that are blocked.) It saves memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
+# the last two. Without a mask it saves no operations; its backward pass even computes the scores again. It saves
+# memory, and traffic to memory, which is what limits the speed on a GPU [[Dao et al.
 # 2022](../docs/references.md#dao-2022)]. [Tiles](23_tiles.ipynb) builds it step by step.
 
 # %%
@@ -488,7 +463,7 @@ print("✓ PyTorch counts the sum of the two, whatever the number of heads.")
 # w (1 − w), is near 0, and little comes back to change it. Take a thousand random queries and as many keys,
 # d = 256, and count how many keys hold nine tenths of a query's weight:
 
-# %%
+# %% tags=["fold-input"]
 q, k = torch.randn(2, 1000, 256)
 rows = {}
 for name, divisor in (("nothing", 1), ("√d", 16), ("d", 256)):
@@ -505,9 +480,20 @@ display.show(rows, columns=columns, decimals=(2, 3, 0), corner="divided")
 #
 # Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
 # training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
-# average only. **How are the matrices initialised?** With variance $1 / e$ (Xavier, for a square matrix
-# [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)]), so that numbers neither grow nor shrink;
-# the default of `nn.Linear` has a third of it. Never leave it to `torch.empty`.
+# average only. **How are the matrices initialised?** So that numbers neither grow nor shrink: Xavier's uniform numbers
+# [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)] have variance $1 / e$ in a square matrix. PyTorch's class
+# draws three matrices as one of $3e$ rows, which gives $1 / (2e)$, and `nn.Linear` by itself gives $1 / (3e)$. Never
+# leave it to `torch.empty`.
+
+# %% tags=["proof"]
+e = 1024
+square = nn.init.xavier_uniform_(torch.empty(e, e))
+packed = nn.MultiheadAttention(e, 1).in_proj_weight
+for weight, parts in ((square, 1), (packed, 2), (nn.Linear(e, e).weight, 3)):
+    assert abs(weight.var() * e * parts - 1) < 0.01
+    bound = math.sqrt(3 / (parts * e))  # uniform up to b has variance b² / 3
+    assert 0.99 * bound < weight.abs().max() <= bound * (1 + 1e-6)
+print("✓ The variances are one e-th, half of it and a third of it.")
 
 # %% [markdown]
 # ## Exercises
@@ -615,7 +601,7 @@ exercises.from_memory.check_mended.folded(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# You can write multi-head attention from eight words, and answer eight questions that follow.
+# You can write multi-head attention from eight words and a mask, and answer eight questions that follow.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.

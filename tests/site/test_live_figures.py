@@ -508,6 +508,19 @@ def where_numbers_go(data):
         yield done, [f"{way}. In a wrong place: {astray} of {n * h * d} numbers"], shown
 
 
+def tune(data):
+    words = [each["word"] for each in data["words"]]
+    filled = {".aa-tune b": words, ".aa-tune .aa-empty": []}
+    yield None, ["Eight words, and mask."], filled
+    yield ("button", "play from memory", ""), ["in order"], {".aa-tune b": []}
+    early = {".aa-tune b": [], ".aa-tune .aa-empty": ["?"] * 9}
+    yield ("button", "softmax", ""), ["Too early: scale and mask work on scores"], early
+    for i, word in enumerate(words, 1):
+        said = f"Yes: {9 - i} to go." if i < 9 else "That is the tune"
+        yield ("button", word, "Enter"), [said], {".aa-tune b": words[:i]}
+    yield ("button", "show the words", ""), ["Eight words, and mask."], filled
+
+
 def wheels(data):
     seven = chapters.load("07_multihead_attention")
     small, larger = seven.PlainAttention(4, 2), seven.PlainAttention(24, 4)

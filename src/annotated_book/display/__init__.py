@@ -61,6 +61,7 @@ _HOMES = {
     "tiles_visited": "live_figures.tiles_visited",
     "Trial": "on_trial",
     "trials": "on_trial",
+    "tune": "live_figures.tune",
     "two_runs": "patching",
     "two_forms": "latents",
     "two_sums": "way_through",

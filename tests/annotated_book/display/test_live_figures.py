@@ -28,6 +28,7 @@ from annotated_book.display.live_figures import (
     tiles_visited,
     wheels,
 )
+from annotated_book.exercises.from_memory import check_order
 from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from press.run import execute
 
@@ -421,6 +422,29 @@ def test_the_cone_reaches_what_a_stack_of_windows_sees():
     figure = display.reach([[3] * 4, [3, None, 3]], name="try", tokens=9, live_tokens=16)
     assert "4 layers, window of 3: 9 of 9 tokens; 3 layers, window of 3, layer 2 g" in figure.text
     assert given(figure) == {"tokens": 16, "layers": 4, "window": 3}
+
+
+def test_the_tune_is_played_in_the_orders_that_the_exercise_takes(capsys):
+    figure = display.tune(name="try")
+    words, call = given(figure)["words"], script("tune")
+    right = [each["word"] for each in words]
+    assert right == check_order.right
+    orders = [right[:i] + right[i : i + 2][::-1] + right[i + 2 :] for i in range(9)]
+    orders += [random.Random(i).sample(right, 9) for i in range(50)]
+    taken = set()
+    for order in orders:
+        played = []
+        for word in order:
+            place = call("fits", words, played, word)
+            said = call("told", words, played, word)
+            assert (place < 0) == said.startswith("Too early: ")
+            if place < 0:
+                break
+            played.append(place)
+        check_order(order)
+        assert (len(played) == 9) == capsys.readouterr().out.startswith("✓"), order
+        taken |= {tuple(order)} if len(played) == 9 else set()
+    assert len(taken) == 2, "scale and mask may trade places"
 
 
 @pytest.mark.parametrize(("split", "merge"), [*product([True, False], repeat=2)])
