@@ -615,7 +615,7 @@ print("✓ To fear itself is as likely for the duck as to fear any other animal.
 # two animals, this storyteller has not learned it: after *the duck feared the*, it gives the duck about as much as
 # each of the others. (A storyteller from another seed has learned it,
 # and hardly ever tells an impossible story at 0.1.) Cold mends accidents. It does not mend what a model believes, and it costs some variety: where all
-# choices are equally good, 0.1 blows up accidental differences between them. The next chapter ends with
+# choices are equally good, 0.1 blows up accidental differences between them. The next chapter begins with
 # [this storyteller in the page](11_questions_to_heads.ipynb#cell-id=ask-it): let it write at 0.1, at 1 and at 2.
 
 # %% [markdown]

@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *18 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *15 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -13,9 +13,6 @@
 # On the first page of this book, two heads answered this, and they were made by hand. The storyteller of
 # [the last chapter](10_a_little_world.ipynb) has four heads, and nobody told them anything. It was never
 # told these sentences either: in its world no cat drinks milk. And it is right about both.
-#
-# So somewhere in it the matter is settled. Where? Question its parts as a court would: one after the
-# other, and each answer against another. You will be misled more than once, and at last by the questions.
 
 # %% tags=["hide-input"]
 import itertools
@@ -30,7 +27,7 @@ from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention
 from annotated_attention.pretrained import attention_weights
-from annotated_book import chapters, display, world
+from annotated_book import chapters, display
 from attention_doctor.mistakes.reshapes import (
     MergeWithoutTranspose,
     merge_without_transpose,
@@ -39,6 +36,76 @@ from attention_doctor.mistakes.reshapes import (
 ten = chapters.load("10_a_little_world")
 torch.set_num_threads(1)
 model = ten.shipped(0)
+second = ten.shipped(4)
+
+# %% [markdown] name="ask-it"
+# ## Press a head
+#
+# Here it is, with all of its numbers. The framed *the* is about to name somebody. Under each word stands how much
+# of its weight the framed word gives to it, in the heads 1.1, 1.2, 2.1 and 2.2<!-- setting --> from the left (layer,
+# head). Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this
+# time nobody drew it. What will the model say without this head? Press **2.2**<!-- setting -->; that silences it. Press
+# it again, and press **1.1** instead, which gives *milk* 0.04.
+
+
+# %% tags=["fold-input"]
+@torch.no_grad()
+def handed_on(model, attention: MultiheadAttention, *inputs: Tensor) -> Tensor:
+    """Note what each head of an attention hands on."""
+    noted = []
+    hook = attention.out_proj.register_forward_pre_hook(lambda _, x: noted.append(x[0]))
+    model(*inputs)
+    hook.remove()
+    return noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
+
+
+def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
+    """Average what each head of an attention hands on, over the places that count."""
+    return handed_on(model, attention, *inputs)[counts].mean(0)  # (h, d)
+
+
+@cache
+def means_of(model: nn.Module) -> Tensor:
+    """Average what each head says, over all words held out, (layers, h, d)."""
+    parts = [layer.self_attn for layer in model.layers.layers]
+    real = ten.TESTED != 0
+    return torch.stack([mean_outputs(model, part, real, ten.TESTED) for part in parts])
+
+
+# %% tags=["hide-input"]
+LINE = "the cat drank milk because it was {} . so the"
+texts = {quality: LINE.format(quality) for quality in ("sweet", "thirsty")}
+texts["chased"] = "the fox chased the dog because it was hungry . so the"
+texts["tired"] = "the dog carried the cat because it was tired . so the"
+texts["a story"] = "tom had a"
+display.storyteller(
+    {
+        "first model": (model, means_of(model)),
+        "second model": (second, means_of(second)),
+    },
+    ten.WORDS,
+    texts,
+    longest=ten.LONGEST,
+    edge=ten.EDGE,
+    name="ask-the-storyteller",
+    temperatures=(1, 0, 0.1, 2),
+)
+
+# %% [markdown]
+# Without the head that stares at the milk it says *juice*: the name is gone, but not the kind. Without a head that
+# hardly looks at the milk, it says *cat*: the answer has changed sides.
+#
+# So a bright line is not where the matter is settled. Where is it? Question the parts as a court would, one after the
+# other, and each answer against another. You will be misled more than once, and once
+# by the questions themselves.
+
+# %% [markdown]
+# ## 192 questions, and whom the model names
+#
+# One sentence is an anecdote. Each animal, each food or drink and each quality make 192 questions. Each has a
+# **twin**, which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The
+# likeliest next word is the answer. It names the one meant, the other, or a third word, and nearly every
+# picture below shows these three shares.
 
 
 # %% tags=["fold-input"]
@@ -59,17 +126,8 @@ def questions(*verbs: str) -> list[tuple[str, str, str, bool]]:
 
 
 ASKED = questions("drank", "ate")
-print(len(ASKED), "questions, such as:", ASKED[2][0], "->", ASKED[2][1])
-
-# %% [markdown]
-# Each animal, each food or drink, and each quality make a question, and the likeliest next word is the
-# answer. Each question has a **twin**, which differs in the quality alone, so that the other one is meant:
-# *thirsty* and *sweet* above. If an answer changes when something is exchanged for what the twin has there,
-# it **flips**. How many answers flip will be the measure of nearly everything here. First exchange the quality
-# itself:
 
 
-# %%
 @torch.no_grad()
 def answers(model: nn.Module, asked=ASKED) -> list[str]:
     """Give the likeliest next word after each question."""
@@ -77,75 +135,47 @@ def answers(model: nn.Module, asked=ASKED) -> list[str]:
     return [ten.WORDS[i] for i in logits[:, -1].argmax(-1).tolist()]
 
 
-def flip(before: list[str], after: list[str]) -> float:
-    """Give the share of answers that are another word than before."""
-    return sum(one != two for one, two in zip(before, after)) / len(before)
+# %%
+def named(model: nn.Module, asked=ASKED) -> list[float]:
+    """Give the shares of answers that name the one meant, the other, a third word."""
+    found = []
+    for word, (_, meant, other, _) in zip(answers(model, asked), asked):
+        found.append([word == meant, word == other, word not in (meant, other)])
+    return torch.tensor(found).float().mean(0).tolist()
 
 
 # %% tags=["fold-input"]
+def who_acts(model: nn.Module, asked=ASKED) -> float:
+    """Give the share of answers that name the one who acts."""
+    pairs = zip(answers(model, asked), asked)
+    same = [word == (meant if acts else rest) for word, (_, meant, rest, acts) in pairs]
+    return sum(same) / len(same)
+
+
 def twins(asked: list) -> Tensor:
     """Give the twin of each. Questions stand in fours: two qualities for each one meant."""
     return torch.arange(len(asked)).view(-1, 2, 2).flip(1).flatten()  # (b,)
 
 
-def still_flips(model: nn.Module, asked=ASKED) -> float:
-    """Exchange the quality, and give the share of answers that flip."""
-    found = answers(model, asked)
-    return flip(found, [found[i] for i in twins(asked).tolist()])
-
-
-def named(model: nn.Module, asked=ASKED) -> list[float]:
-    """Give the shares that name the one meant, the other, a third word; and who acts."""
-    found = []
-    for word, (_, meant, other, acts) in zip(answers(model, asked), asked):
-        actor = meant if acts else other
-        found.append(
-            [word == meant, word == other, word not in (meant, other), word == actor]
-        )
-    return torch.tensor(found).float().mean(0).tolist()
-
-
-# %%
 of_the_book = [each for each in ASKED if "cat drank milk" in each[0]]
-rows = {
-    name: [len(asked), named(model, asked)[0], still_flips(model, asked)]
-    for name, asked in {"all": ASKED, "the book's own, never told": of_the_book}.items()
-}
-display.show(rows, columns=["questions", "right", "flip with the quality"])
+
+# %% tags=["proof"]
+assert len(ASKED) == 192
+assert named(model)[0] == 1
+assert [each[0].split()[-4] for each in of_the_book[::2]] == ["thirsty", "sweet"]
+print("✓ All 192 answers name the one meant.")
 
 # %% [markdown]
-# All right, the book's own, too. And what has it never been told at all? In this world *tired* is said
-# only of those who drink. So let somebody be carried because of it. How likely is each of the two to come next?
-
-
-# %% tags=["fold-input"]
-def says(model: nn.Module, text: str, *words: str) -> list[float]:
-    """Give the chances of some words to come next."""
-    with torch.no_grad():
-        shares = model(ten.as_ids([[ten.EDGE, *text.split()]]))[0, -1].softmax(-1)  # (v,)
-    return [shares[ten.NUMBER[word]].item() for word in words]
-
-
-text = "the dog carried the cat because it was {} . so the"
-rows = {
-    f"… it was {quality} . so the": says(model, text.format(quality), "dog", "cat")
-    for quality in ("weak", "tired")
-}
-display.show(rows, columns=["dog", "cat"], corner="the dog carried the cat")
-
-# %% [markdown]
-# You would say that the tired one is carried. The storyteller says the opposite, and is sure. No wonder:
-# in its world *tired* has always meant the one who acts. That sounds like an explanation. Keep it in mind.
+# What would be chance? Whoever cannot tell a question from its twin gives both the same answer. It is right in one
+# and wrong in the other, so **the other is named exactly as often as the one meant**: two bars of equal length, at
+# most one half each. Look for that.
 
 # %% [markdown] name="blank-it"
 # ## First witness: *it*
 #
-# The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt.
-#
-# **To blank a word** is to put the average vector of all words in its place, where it enters the first layer.
-#
-# A hook does that, a function that PyTorch calls before a module runs. Blank *it* in each question and in its
-# twin. Then exchange the quality: how many of the 192 answers still flip, half, or fewer?
+# The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt. **To blank a word**
+# is to put the average vector of all words in its place, where it enters the first layer. A hook does that, a
+# function that PyTorch calls before a module runs. How many of the 192 answers stay right?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -184,47 +214,36 @@ def entering(model: nn.Module, ids: Tensor, layer: int) -> Tensor:
     return noted[0]  # (b, n, e)
 
 
-def blank(model: nn.Module, place: int):
-    """Blank a word by the mean of all words of the held-out stories."""
-    return put(model, 0, place, entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0))
-
-
 def blanked(model: nn.Module, place: int, asked=ASKED) -> list[float]:
-    """Say what a model names with a word blanked."""
-    with blank(model, place):
+    """Say what is named with a word blanked by the mean of all words held out."""
+    mean = entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0)  # (e,)
+    with put(model, 0, place, mean):
         return named(model, asked)
 
 
-# %%
-PLACES = {"“it”": -6, "“so”": -2, "quality": -4}
-row = []
-for place in PLACES.values():
-    with blank(model, place):
-        row.append(still_flips(model))
-display.flips({"": {"blanked: still flip": row}}, [*PLACES], name="blanked-words")
+# %% tags=["fold-input"]
+PLACES = {"“it” blanked": -6, "“so” blanked": -2, "the quality blanked": -4}
+bars = {what: blanked(model, place) for what, place in PLACES.items()}
+caption = f"First model, {len(ASKED)} questions. Dashed: one half."
+display.kinds_of_answers({"": bars}, name="blanked-words", caption=caption)
 
 # %% tags=["proof"]
-assert blanked(model, -6)[0] == blanked(model, -2)[0] == 1
-assert blanked(model, -4)[0] == 0.5
+assert bars["“it” blanked"][0] == bars["“so” blanked"][0] == 1
+assert bars["the quality blanked"] == [0.5, 0.5, 0]
 print("✓ Without “it” every answer stays right; without the quality, half of them.")
 
 # %% [markdown]
-# *It* has an alibi. You can blank this word, and every answer stays right. The quality is what counts: blanked,
-# it leaves question and twin the same text.
-#
-# So the answer is worked out somewhere after the quality. This is what [the causal
+# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. So the answer
+# is worked out somewhere after the quality. This is what [the causal
 # mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
 # later row can.
 
 # %% [markdown] name="patch-it"
 # ## Where the answer is between the layers
 #
-# Between the two layers, every word has a row, and the answer must be on its way in one of them. In which?
-#
-# **To patch a row** (*activation patching*) is to run the twin, and to put one of its rows in the same place of
-# the question's run.
-#
-# If the answer flips, that row carried it. Here the row of the last word is carried over:
+# Between the two layers every word has a row, and the answer must be on its way in one of them. **To patch a row**
+# (*activation patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If
+# the model then names the other, that row carried the answer.
 
 # %% tags=["fold-input"]
 question, twin = of_the_book[0], of_the_book[2]
@@ -242,87 +261,34 @@ display.two_runs(
 )
 
 # %% [markdown]
-# Do this with each row of all 192 questions, before either layer. How many answers flip?
+# Four rows differ before layer 2. Patch each of them in all 192 questions. How many carry a share of the answer?
 
 
 # %%
-def flipped(model: nn.Module, layer: int, place: int, asked=ASKED) -> float:
-    """Give the share of answers that flip when a row comes from the twin."""
+def patched_rows(model: nn.Module, layer: int, place: int, asked=ASKED) -> list[float]:
+    """Say what is named when a row comes from the twin."""
     ids = ten.as_ids([text.split() for text, *_ in asked])      # (b, n)
     rows = entering(model, ids[twins(asked)], layer)[:, place]  # (b, e)
-    before = answers(model, asked)
     with put(model, layer, place, rows):
-        return flip(before, answers(model, asked))
+        return named(model, asked)
 
 
 # %% tags=["fold-input"]
-AFTER = {"“it”": -6, "“was”": -5, "quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
-rows = {
-    f"before layer {layer + 1}": [flipped(model, layer, i) for i in AFTER.values()]
-    for layer in (1, 0)
-}
-display.flips(
-    {"": rows}, [*AFTER], name="patched-rows", caption="Patched: share that flips."
-)
+AFTER = {"the quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
+bars = {what: patched_rows(model, 1, place) for what, place in AFTER.items()}
+caption = "A row of the twin, put in before layer 2. First model."
+display.kinds_of_answers({"": bars}, name="patched-rows", caption=caption)
 
 # %% [markdown]
-# Before layer 1 it is the quality, of course: twins differ nowhere else. Before layer 2 four rows differ, and
-# only one of them counts: that of the last *the*, the one that is about to name somebody. So the first layer has
-# carried the news from the quality to *the*, and the second looks for the name.
-
-# %% [markdown] name="the-head-that-points"
-# ## The head that points
-#
-# Then one of the two heads of layer 2, called 2.1<!-- setting --> and 2.2<!-- setting --> here, must look from
-# *the* at the one who was meant. Does it?
-
-
-# %% tags=["fold-input"]
-@torch.no_grad()
-def looks(model: nn.Module, asked=ASKED) -> Tensor:
-    """Give the weights of the last word of each question, (layers * h, b, n)."""
-    with attention_weights(model) as collected:
-        model(ten.as_ids([text.split() for text, *_ in asked]))
-    return torch.cat([weights[:, :, -1].transpose(0, 1) for weights in collected])
-
-
-# %%
-HEADS = ["1.1", "1.2", "2.1", "2.2"]  # layer.head
-seen = looks(model, of_the_book)[2:, [0, 2]]  # (2, 2, n)
-words = of_the_book[0][0].replace("thirsty", "…").split()
-rows = [f"head {name}, {end}" for name in HEADS[2:] for end in ("thirsty", "sweet")]
-display.show(seen.flatten(0, 1), rows, words, heat=True, corner="“the” looks at")
-
-# %% tags=["proof"]
-WHO, OTHER = 2, -8  # their places
-acts = torch.tensor([acts for *_, acts in ASKED])
-first, *_, pointing = looks(model)
-assert pointing.argmax(-1).equal(torch.where(acts, WHO, pointing.size(1) + OTHER))
-assert (first[:, -4] > 0.5).float().mean() > 0.9
-assert first[:, [WHO, OTHER]].amax(-1).mean() < 0.2
-print("✓ In all 192 questions, the second head of layer 2 looks most at the one meant.")
+# One, and it carries all of it: the row of the last *the*, about to name somebody. So the first layer has brought the
+# news from the quality to *the*, and the second looks for the name. By which heads?
 
 # %% [markdown] name="take-it-away"
-# There is the picture of [chapter 1](01_one_head.ipynb), and this time nobody drew it. With *thirsty*, head
-# 2.2<!-- setting --> gives *cat* nearly everything; with *sweet*, *milk*. Case closed? It looks like the whole
-# explanation: this head finds the one who was meant, and hands the name over. So take it away.
-#
 # ## Take it away
 #
 # **To silence a head** (the field says *ablate*) is to put its own mean, over all words of the held-out stories,
-# in its slice of the merged heads, before `out_proj`.
-#
-# Not zero: the later layers may never have met a zero there, and then a model fails because it is given something
-# strange. Now an answer can go wrong in two ways: it names the other one of the two, or a third word. Which will
-# it be, without head 2.2<!-- setting -->?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The other one, if this head finds out who was meant. Measured: hardly ever. Three answers in four stay
-# right, and nearly all the rest are a third word. The head without which the model names the wrong one is
-# head 1.1<!-- setting -->, which looks at the quality, and hardly at the two.
-#
-# </details>
+# in its slice of the merged heads, before `out_proj`. Not zero: the later layers may never have met a zero there, and
+# then a model fails because it is given something strange.
 
 
 # %%
@@ -347,30 +313,9 @@ def silenced(*chosen: tuple) -> Iterator[None]:
 
 
 # %% tags=["fold-input"]
-@torch.no_grad()
-def handed_on(model, attention: MultiheadAttention, *inputs: Tensor) -> Tensor:
-    """Note what each head of an attention hands on."""
-    noted = []
-    hook = attention.out_proj.register_forward_pre_hook(lambda _, x: noted.append(x[0]))
-    model(*inputs)
-    hook.remove()
-    return noted[0].unflatten(-1, (attention.num_heads, -1))  # (b, n, h, d)
+HEADS = ["1.1", "1.2", "2.1", "2.2"]  # layer.head
 
 
-def mean_outputs(model, attention, counts: Tensor, *inputs: Tensor) -> Tensor:
-    """Average what each head of an attention hands on, over the places that count."""
-    return handed_on(model, attention, *inputs)[counts].mean(0)  # (h, d)
-
-
-@cache
-def means_of(model: nn.Module) -> Tensor:
-    """Average what each head says, over all words held out, (layers, h, d)."""
-    parts = [layer.self_attn for layer in model.layers.layers]
-    real = ten.TESTED != 0
-    return torch.stack([mean_outputs(model, part, real, ten.TESTED) for part in parts])
-
-
-# %% tags=["fold-input"]
 def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     """Silence heads by their names, each by its mean or another value."""
     values, chosen = means_of(model) if values is None else values, []
@@ -379,48 +324,45 @@ def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     return silenced(*chosen)
 
 
-def without_each(model: nn.Module, asked: list) -> dict[str, list[float]]:
-    """Say what is named with each head silenced: the one meant, the other, a third word."""
-    rows = {"none": named(model, asked)[:3]}
+def without_each(model: nn.Module, asked: list = ASKED) -> dict[str, list[float]]:
+    """Say what is named with each head silenced."""
+    rows = {}
     for name in HEADS:
         with without(model, name):
-            rows[f"head {name}"] = named(model, asked)[:3]
+            rows[f"without {name}"] = named(model, asked)
     return rows
 
 
-# %%
-about_a_thing = without_each(model, ASKED)
-display.kinds_of_answers(
-    {"answers, with a head silenced": about_a_thing}, name="silenced-heads"
-)
+# %% tags=["fold-input"]
+bars = without_each(model)
+display.kinds_of_answers({"": bars}, name="silenced-heads", caption="First model.")
 
 # %% tags=["proof"]
-assert about_a_thing["none"][0] == 1
-assert about_a_thing["head 2.2"][0] > 0.65
-assert about_a_thing["head 2.2"][2] > 0.12 > 0.05 > about_a_thing["head 2.2"][1]
+assert bars["without 1.1"] == [0.5, 0.5, 0]
+assert bars["without 2.2"][0] > 0.65
+assert bars["without 2.2"][2] > 0.12 > 0.05 > bars["without 2.2"][1]
 with without(model, "1.1"):
-    assert named(model)[3] > 0.95
+    assert who_acts(model) == 1
+    assert answers(model, of_the_book[2:3]) == ["cat"]  # with sweet
+with without(model, "2.2"):
+    assert answers(model, of_the_book[2:3]) == ["juice"]
 print("✓ Without the first head of layer 1, the model always names the one who acts.")
 
 # %% [markdown]
-# Two heads, two jobs, it seems. Without head 2.2 the choice stands and the name is lost: hardly an answer
-# is the other one, and a third word comes in 0.22 of the questions. So the head with the bright line only
-# **names**: a *name mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary
-# and John went to the store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
-# 2022](../docs/references.md#wang-2022)]. Without head 1.1 a third word never comes, but every answer is the one who
-# acts, whatever the quality. So this head, which looks at the quality, **decides**. One failure of the
-# choice alone, one of the name alone: neurologists call this a **double dissociation**.
-#
-# > **Pitfall.** A bright line in an attention map is a number, not a reason. It says where a head looks.
-# > Whether the answer hangs on it, you learn by taking it away, and by looking at how the answers go
-# > wrong.
+# Two heads, two jobs, it seems. Without 2.2 hardly an answer is the other one, and a third word comes in 0.22 of the
+# questions: the choice stands, the name is lost. So the head with the bright line only **names**: a *name mover*, as
+# in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the store,
+# John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
+# 2022](../docs/references.md#wang-2022)]. Without 1.1 blue and orange are equally long: no choice is left, and every
+# answer is the one who acts. So this head, which looks at the quality, **decides**. One failure of the choice alone,
+# one of the name alone: neurologists call this a **double dissociation**.
 #
 # This chapter once ended here. It was a good story, and it was wrong.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
 #
-# Look at the third words that come without head 2.2. What kind of words are they?
+# Look at the third words that come without 2.2. What kind of words are they?
 
 # %% tags=["proof"]
 KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
@@ -436,47 +378,36 @@ print(
 )
 
 # %% [markdown]
-# The kind survives without head 2.2, by another path. And in all of my questions one of the two is an animal and
-# the other is not. Whoever knows the kind cannot name the other one! So *hardly ever the other* may mean no more
-# than *hardly ever the wrong kind*. In court these are **leading questions**: half of the answer stands in
-# them.
+# The kind survives by another path. And in all of my questions one of the two is an animal and the other is not.
+# Whoever knows the kind cannot name the other one! So *hardly ever the other* may mean no more
+# than *hardly ever the wrong kind*. In court these are **leading questions**: half of the answer stands in them.
 #
 # This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
-# says nothing. Ask these, too: questions about *two animals*, where the first were about an animal and *a thing*. If
-# head 2.2 only named, a third animal would come with it silenced, one that was not in question.
+# says nothing. If 2.2 only named, a third animal would come without it, one that was not in question.
 
-# %%
+# %% tags=["fold-input"]
 FAIR = questions("chased", "feared", "carried")
 sets = {"a thing": ASKED, "two animals": FAIR}
-bars = {name: without_each(model, asked) for name, asked in sets.items()}
-display.kinds_of_answers(bars, name="leading-and-fair")
-
-# %% [markdown]
-# It is the other one, in 0.34 of the questions. The head that "only names" has taken the choice with it. My
-# questions had let one job look like two.
-#
-# So what passes between the two? Silence head 1.1 once more. Do not look at the answers this time, but at
-# whether head 2.2 still looks elsewhere when the quality is exchanged:
+bars = without_each(model, FAIR)
+caption = f"First model, {len(FAIR)} questions about two animals."
+display.kinds_of_answers({"": bars}, name="leading-and-fair", caption=caption)
 
 # %% tags=["proof"]
-for asked in sets.values():
-    before = looks(model, asked)[3].argmax(-1)  # (b,)
-    assert (before != before[twins(asked)]).float().mean() > 0.97
-    with without(model, "1.1"):
-        after = looks(model, asked)[3].argmax(-1)  # (b,)
-        assert min(named(model, asked)[3] for asked in sets.values()) > 0.95
-    assert (after != after[twins(asked)]).float().mean() < 0.1
-with without(model, "2.2"):
-    fair = named(model, FAIR)
-assert fair[1] > 0.2 > 0.12 > fair[2]
-print("✓ Without the first, the second points at the same word, whatever the quality.")
+assert bars["without 1.1"] == [0.5, 0.5, 0]
+assert bars["without 2.2"][1] > 0.2 > 0.12 > bars["without 2.2"][2]
+print("✓ Between two animals, a wrong answer without the second is mostly the other one.")
+
+# %% [markdown]
+# It is the other one, in 0.34 of the questions. The head that "only names" has taken choices with it. My
+# questions had let one job look like two.
+#
+# > **Pitfall.** A bright line in an attention map is a number, not a reason. Whether the answer hangs on it, you learn
+# > by taking it away, and by looking at how the answers go wrong. And how they *can* go wrong is decided by your
+# > questions.
 
 # %% [markdown] name="patch-a-head"
-# It still points, but the quality has lost its say in where. So these look like two steps of one job.
-#
-# Silencing shows what is **needed**: exchange the quality with a head silenced, and see what *still* flips. To see
-# what is **enough**, patch a head: it alone hands on what it hands on in the twin. Which head flips the answer by
-# itself?
+# So what does 1.1 do, and what 2.2? Silencing shows what is **needed**. To see what is **enough**, patch a head: it
+# alone hands on what it hands on in the twin. If the other one is named now, this head turned the answer by itself.
 
 
 # %% tags=["fold-input"]
@@ -487,176 +418,227 @@ def said(model: nn.Module, asked: list) -> Tensor:
     return torch.stack([handed_on(model, part, ids) for part in parts]).movedim(3, 1)
 
 
-GROUPS = {name: [name] for name in HEADS} | {"layer 1": HEADS[:2], "layer 2": HEADS[2:]}
+def patched_heads(model: nn.Module, *heads: str, asked: list = ASKED) -> list[float]:
+    """Say what is named when heads hand on what they hand on in the twin."""
+    with without(model, *heads, values=said(model, asked)[:, :, twins(asked)]):
+        return named(model, asked)
 
 
-def needed_and_enough(model: nn.Module, sets: dict) -> dict[str, dict]:
-    """Silence and patch each head, and both of a layer; give the shares that flip."""
-    shares = {"silenced: still flips": {}, "patched alone: flips": {}}
-    for name, asked in sets.items():
-        needed, enough = (each.setdefault(name, []) for each in shares.values())
-        plain, theirs = answers(model, asked), said(model, asked)[:, :, twins(asked)]
-        for heads in GROUPS.values():
-            with without(model, *heads):
-                needed.append(still_flips(model, asked))
-            with without(model, *heads, values=theirs):
-                enough.append(flip(plain, answers(model, asked)))
-    return shares
+@torch.no_grad()
+def looks(model: nn.Module, asked=ASKED) -> Tensor:
+    """Give the weights of the last word of each question, (layers * h, b, n)."""
+    with attention_weights(model) as collected:
+        model(ten.as_ids([text.split() for text, *_ in asked]))
+    return torch.cat([weights[:, :, -1].transpose(0, 1) for weights in collected])
 
-
-# %%
-of_first = needed_and_enough(model, sets)
-display.flips(of_first, [*GROUPS], name="first-model-s-heads")
-
-# %% tags=["proof"]
-needed, enough = of_first.values()
-for name in sets:
-    assert needed[name][0] < 0.02 < 0.98 < enough[name][0]  # the first head of layer 1
-    assert max(enough[name][1:3]) < 0.2
-assert enough["two animals"][3] > 0.95 > 0.8 > enough["a thing"][3] > 0.5
-assert enough["a thing"][5] > 0.9
-print("✓ One head alone flips every answer, and without it, no answer flips.")
-
-# %% [markdown]
-# Head 1.1 alone flips every answer, and without it none flips: it carries the whole choice. Head 2.2 alone flips
-# nearly all about two animals, and 0.68 of those about a thing (some to a third word). There 2.1 has a share, which
-# silencing it did not show: together the two flip 0.94. So there are not two jobs but one, in two steps. (In GPT-2,
-# too, silencing name movers costs little, since others take over, *backup heads*. So what silencing does not show
-# may still be there.)
-#
-# One column seems to say the opposite: with all of layer 2 silenced, most answers still flip. To which word?
 
 # %% tags=["fold-input"]
-rows = {}
-with without(model, *HEADS[2:]):
-    for name, asked in sets.items():
-        found = answers(model, asked)
-        words = zip(found, [found[i] for i in twins(asked).tolist()], asked)
-        swaps = [
-            one != two and {one, two} == {meant, other}
-            for one, two, (_, meant, other, _) in words
-        ]
-        rows[name] = [still_flips(model, asked), sum(swaps) / len(asked)]
-        assert rows[name][1] < 0.2
-display.show(
-    rows, columns=["still flips", "to the other in question"], corner="layer 2 silenced"
-)
+groups = {
+    f"about {what}": {
+        f"only {head} patched": patched_heads(model, head, asked=asked)
+        for head in ("1.1", "2.2")
+    }
+    for what, asked in sets.items()
+}
+display.kinds_of_answers(groups, name="first-model-s-heads", caption="First model.")
+
+# %% tags=["proof"]
+for asked, bars in zip(sets.values(), groups.values()):
+    assert bars["only 1.1 patched"] == [0, 1, 0]
+    assert bars["only 2.2 patched"][1] > 0.35
+    before = looks(model, asked)[3].argmax(-1)  # (b,)
+    assert (before != before[twins(asked)]).float().mean() > 0.97
+    with without(model, "1.1"):
+        after = looks(model, asked)[3].argmax(-1)  # (b,)
+    assert (after != after[twins(asked)]).float().mean() < 0.1
+WHO, OTHER, QUALITY, SO = 2, 4, 8, 10  # their places, if a thing is in question
+acts = torch.tensor([acts for *_, acts in ASKED])
+assert looks(model)[3].argmax(-1).equal(torch.where(acts, WHO, OTHER))
+print("✓ The second looks most at the one meant; without the first, hardly a look moves.")
 
 # %% [markdown]
-# To a third word, mostly: only 0.07 and 0.13 change from one of the two in question to the other. Without layer 2
-# nothing names them, whatever has been chosen.
+# 1.1 alone turns every answer, in both sets: it carries the whole choice, and 2.2 acts on it. So there are not two jobs
+# but one, in two steps. (In GPT-2, too, silencing name movers costs little, since others take over, *backup heads*.)
+# This is the way of an answer in the first model:
+
+# %% tags=["fold-input"]
+seen, row = looks(model), torch.arange(len(ASKED))
+reads = seen[0][:, QUALITY].mean()
+points = seen[3][row, torch.where(acts, WHO, OTHER)].mean()
+hops = [
+    (0, QUALITY - 2, f"1.1 reads the quality: {reads:.2f}", "m"),
+    (1, OTHER - 2, f"2.2 fetches the one meant: {points:.2f}", "d"),
+]
+words = twin[0].split()
+caption = "First model. Weights of the last word, on average over the 192 questions."
+display.way_of_an_answer(words[2:], hops, "milk", name="first-way", caption=caption)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another
-# seed, other first numbers, and as low a loss. Where is its answer between the layers?
+# seed, other first numbers, and as low a loss. It is right in 190 of the 192 questions (the two that it misses are
+# the cat's milk, of all things: without having met a cat that drinks milk, it says *juice*). Which of its heads does
+# what?
 
 # %% tags=["fold-input"]
-second = ten.shipped(4)
-both = {"first": model, "second": second}
-patches = {
-    f"{name} model, before layer 2": {
-        what: [flipped(each, 1, place, asked) for place in [*AFTER.values()][2:]]
-        for what, asked in sets.items()
-    }
-    for name, each in both.items()
-}
-display.flips(
-    patches, [*AFTER][2:], name="both-models-rows", caption="Patched: share that flips."
+bars = {"all heads": named(second)} | without_each(second)
+display.kinds_of_answers({"": bars}, name="second-model-s-heads", caption="Second model.")
+# %% [markdown]
+# The two jobs again, and the layers have traded them: here layer 1 names and layer 2 decides. Without 1.1 a third word
+# comes in 0.47 of the questions, nearly always where the one who acts is meant. Without 2.1 no choice is left. And
+# the weights tell a way that I did not expect:
+
+# %% tags=["fold-input"]
+seen = looks(second)
+actor, other = seen[0][:, WHO].mean(), seen[3][~acts, OTHER].mean()
+objects, rests = seen[2][~acts, QUALITY].mean(), seen[2][acts, SO].mean()
+hops = [
+    (0, WHO - 2, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
+    (1, QUALITY - 2, f"2.1 objects: {objects:.2f}", "m"),
+    (1, OTHER - 2, f"2.2 fetches the other: {other:.2f}", "d"),
+]
+words = next(text for text, *_ in ASKED if "dog drank milk" in text and "sweet" in text)
+caption = (
+    "Second model. Mean weights of the last word; of layer 2, where the other is meant. "
+)
+caption += f"Where the one who acts is meant, 2.1 looks at “so”: {rests:.2f}."
+display.way_of_an_answer(
+    words.split()[2:], hops, "milk", name="second-way", caption=caption
 )
 
-# %% [markdown]
-# In the first model the row of *the* carries the answer, whatever is asked, and in the second it hardly ever does.
-# About a thing, the answer still sits in the row of the quality; about two animals, that row carries some answers
-# and the row of *so* others. So who decides in the second?
-
-# %%
-of_second = needed_and_enough(second, sets)
-display.flips(of_second, [*GROUPS], name="second-model-s-heads")
-
 # %% tags=["proof"]
-needed, enough = of_second.values()
-for name in sets:
-    assert needed[name][2] < 0.02 < 0.98 < enough[name][2]  # the first head of layer 2
-assert enough["a thing"][4] < 0.15 < 0.55 < enough["two animals"][4] < 0.9
-print("✓ In the second model it is a head of layer 2, and layer 1 has a share.")
+with without(second, "1.1"):
+    lost = [one not in each[1:3] for one, each in zip(answers(second), ASKED)]
+    assert sum(lost) > 60
+    assert sum(x and y for x, y in zip(lost, acts.tolist())) > 0.9 * sum(lost)
+missed = {each[0] for one, each in zip(answers(second), ASKED) if one != each[1]}
+assert missed == {each[0] for each in of_the_book[2:]}
+assert seen[0][:, WHO].min() > 0.3
+assert seen[2:, :, WHO].max() < 0.1
+assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
+for asked in sets.values():
+    with without(second, "2.1"):
+        one, two, _ = named(second, asked)
+        assert one == two
+        assert who_acts(second, asked) > 0.98
+print("✓ About a thing, no head of layer 2 of the second model looks at the one who acts.")
 
 # %% [markdown]
-# Once more there is one head without which no answer flips, and which is enough: 2.1, a layer later than in the
-# first. Two models, two sets of questions, one finding: *one head decides*? Look at the column *layer 1*. Between
-# two animals, its heads flip 0.72 of the answers by themselves. Much of the choice is made there, and 2.1
-# reads it. It is the head that everything passes through; it is not the only one that decides.
+# The first model asks *who is meant?*, and then points. The second begins to name whoever acts, before the quality
+# has a say; then 2.1 reads the quality, and **objects** if the other one is meant. In all 192 questions 2.1 looks
+# most at the quality if it has to object, and at *so* if not. Both models are right, in all but two answers, and from
+# the answers alone nobody could have told.
 #
-# And what did you keep in mind? The first model said that the *tired* one is the one who acts, *no wonder*.
-# Ask both, with each verb and of all pairs of animals: how often is the one who acts the likelier word?
+# Twice now there is one head without which no choice is left. Two models, one finding: *one head decides*? Patch 2.1
+# alone, and then the two heads of layer 1:
 
 # %% tags=["fold-input"]
-rows = {}
-for verb in ("chased", "feared", "carried"):
-    row = rows[f"… {verb} … it was tired"] = []
-    for each in both.values():
-        acts = []
-        for who, other in itertools.permutations(ten.ANIMALS, 2):
-            text = f"the {who} {verb} the {other} because it was tired . so the"
-            first, rest = says(each, text, who, other)
-            acts.append(first > rest)
-        row.append(sum(acts) / len(acts))
+groups = {
+    f"about {what}": {
+        "only 2.1 patched": patched_heads(second, "2.1", asked=asked),
+        "only layer 1 patched": patched_heads(second, "1.1", "1.2", asked=asked),
+    }
+    for what, asked in sets.items()
+}
+caption = "Second model."
+display.kinds_of_answers(groups, name="second-model-s-layers", caption=caption)
+
+# %% tags=["proof"]
+thing, animals = groups.values()
+assert thing["only layer 1 patched"][1] < 0.1 < 0.5 < animals["only layer 1 patched"][1]
+assert max(bars["only 2.1 patched"][0] for bars in (thing, animals)) < 0.02
+objecting = torch.tensor([not acts for *_, acts in FAIR])
+assert looks(second, FAIR)[2, objecting].argmax(-1).eq(5).all()  # the other's place
+print("✓ Between two animals, layer 1 of the second model turns most answers by itself.")
+
+# %% [markdown]
+# About a thing, layer 1 turns next to nothing. Between two animals it turns 0.72 of the answers: much of the choice
+# is made there, and 2.1 reads it. It is the head that everything passes through; it is not the only one that
+# decides. (And there, to object, 2.1 looks at the other animal itself.)
+
+# %% [markdown] name="outside"
+# ## What no test could have told
+#
+# In this world *tired* is said only of those who drink. Let somebody be carried because of it, a sentence that no
+# story can hold. Take *tired* in [the figure](#cell-id=ask-it): the first model names the one who carries, and is sure.
+# You would say the opposite; but no wonder, I thought: in its world *tired* has always meant the one who acts. Now choose
+# the second model. Ask both of all pairs of animals: how often is the one who acts the likelier of the two?
+
+
+# %% tags=["fold-input"]
+def likelier(model: nn.Module, verb: str) -> float:
+    """Say in what share of the pairs the tired one is the one who acts."""
+    pairs = list(itertools.permutations(ten.ANIMALS, 2))
+    line = "{} the {} {} the {} because it was tired . so the"
+    asked = [line.format(ten.EDGE, who, verb, other).split() for who, other in pairs]
+    with torch.no_grad():
+        logits = model(ten.as_ids(asked))[:, -1]  # (b, v)
+    at = ten.NUMBER
+    found = [row[at[who]] > row[at[other]] for row, (who, other) in zip(logits, pairs)]
+    return sum(found) / len(found)
+
+
+rows = {
+    f"… {verb} … it was tired": [likelier(each, verb) for each in (model, second)]
+    for verb in ("chased", "feared", "carried")
+}
 display.show(rows, columns=["first model", "second model"], corner="says: who acts")
 
 # %% tags=["proof"]
 assert all(one > 0.9 for one, _ in rows.values())
 chased, feared, carried = (other for _, other in rows.values())
 assert chased > 0.8 > 0.2 > max(feared, carried)
-for asked in sets.values():
-    assert min(blanked(each, -6, asked)[0] for each in both.values()) > 0.97
-    assert max(blanked(each, -4, asked)[0] for each in both.values()) < 0.55
-    assert flipped(model, 1, -1, asked) > 0.9 > 0.15 > flipped(second, 1, -1, asked)
-    for each, head in ((model, "1.1"), (second, "2.1")):
-        with without(each, head):
-            assert still_flips(each, asked) < 0.05
-        for other in {*HEADS} - {head}:
-            with without(each, other):
-                assert still_flips(each, asked) > 0.25
-print("✓ Without one head of each, nothing flips; what tired means depends on the model.")
+print("✓ What tired means depends on the model.")
 
 # %% [markdown]
-# The second model was told the same kind of stories, and goes by the verb: tired is who chased, and who was feared
-# or carried. My explanation fits one model of two. No story of this world holds such a text, so no loss could
-# have warned you. Two models that agree on every test may not agree outside.
+# The second goes by the verb: tired is who chased, and who was feared or carried. My explanation fits one model of two.
+# No story of this world holds such a text, so no loss could have warned you. Two models that agree on every test may
+# not agree outside.
+
+# %% [markdown] name="three-more"
+# ## Five models
 #
-# So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. And is
-# *there is a head without which no answer flips* a sentence about more? `make seeds` has trained three more models, the
-# third to the fifth here. For each, silence the head that both sets of questions need most. How many answers still flip?
+# So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. Is *there is
+# a head without which no choice is left* a sentence about more? `make seeds` has trained three more models. In
+# each, silence the head whose loss leaves least of the choice. If it is the seat, blue and orange are equally
+# long in both bars:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
 # Seeds 0 and 4 are the two models above.
-more = [
-    run for run in json.loads(file.read_text())["questions"] if run["seed"] not in (0, 4)
-]
-rows = {}
-for name_of, run in zip(["third", "fourth", "fifth"], more, strict=True):
-    left = {head: [run[name]["turns"][head] for name in sets] for head in HEADS}
-    head = min(left, key=lambda name: max(left[name]))
-    rows[f"{name_of}, {head}"] = left[head]
-    assert all(max(flips) >= 0.3 for flips in left.values())
-    for name in sets:
-        assert run[name]["it blanked"] > 0.9
-        assert 0.4 < run[name]["quality blanked"] < 0.6
-rows["third, 1.2"] = [more[0][name]["turns"]["1.2"] for name in sets]
-display.flips(
-    {"": rows},
-    [*sets],
-    name="three-more-models",
-    caption="Silenced: share that still flips.",
-)
+runs = json.loads(file.read_text())["questions"]
+more = [run for run in runs if run["seed"] not in (0, 4)]
+groups, gaps = {}, {}
+for name, run in zip(["third", "fourth", "fifth"], more, strict=True):
+    for head in HEADS:
+        both = [run[what]["silenced"][head] for what in sets]
+        gaps[name, head] = max(meant - other for meant, other, _ in both)
+    head = min(HEADS, key=lambda head: gaps[name, head])
+    groups[f"{name} model, without {head}"] = {
+        f"about {what}": run[what]["silenced"][head] for what in sets
+    }
+display.kinds_of_answers(groups, name="three-more-models")
+
+# %% tags=["proof"]
+assert min(gaps.values()) > 0.04
+assert min(run[what]["right"] for run in runs for what in sets) > 0.97
+assert min(run[what]["it blanked"] for run in runs for what in sets) > 0.9
+quality = [run[what]["quality blanked"] for run in runs for what in sets]
+assert 0.4 < min(quality) <= max(quality) < 0.6
+for each, head in ((model, "1.1"), (second, "2.1")):
+    for asked in sets.values():
+        assert blanked(each, -6, asked)[0] > 0.97
+        assert blanked(each, -4, asked)[0] < 0.55
+        with without(each, head):
+            one, two, _ = named(each, asked)
+            assert one == two
+print("✓ In each of the three, whichever head you silence, some choice is left.")
 
 # %% [markdown]
-# It is not. Whichever head of these three you silence, in one set or the other at least 0.30 of the answers still
-# flip. One set alone can mislead once more: without head 1.2 of the third model hardly an answer between two animals
-# flips, 0.03, and 0.80 do if a thing is in question. The choice has no single seat: other models took this story from
-# us, too. (All of this with one filler, the mean over all words; [another one](#cell-id=deeper-another-value) leaves more.)
+# It is not. In each of these three, whichever head you silence, in one set or the other the one meant still comes more
+# often: in the fifth only a little, in the other two by far. The choice has no single seat: other models took this story from us, too. (All of this with one filler, the
+# mean over all words; [another one](#cell-id=deeper-another-value) leaves more.)
 #
 # What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
 # about half do. What the world says of its words came out alike in every model. Which head does the work did
@@ -666,152 +648,61 @@ display.flips(
 # <!-- deeper: another value in the place of a head, or of a word -->
 # ### Going deeper: another value in the place of a head, or of a word
 #
-# A silenced head still says something, so choose what, and report it. How many answers flip if the head on which
-# the choice hangs says zero, its mean over all words as above, or its mean at the same place of the same questions,
-# which keeps what it always says there?
+# A silenced head still says something, so choose what, and report it: zero, its mean over all words as above, or its
+# mean at the same place of the same questions, which keeps what it always says there. These are the questions about a
+# thing, without the head on which the choice hangs:
 
 # %% tags=["fold-input"]
-rows = {}
-for (name, each), head in zip(both.items(), ("1.1", "2.1")):
+groups = {}
+for each, head, name in ((model, "1.1", "first"), (second, "2.1", "second")):
+    bars = groups[f"{name} model, without {head}"] = {}
     mean = means_of(each)
     for what in ("zero", "mean", "mean at its place"):
-        row = rows[f"{name}, {head}: {what}"] = []
-        for asked in sets.values():
-            here = said(each, asked).mean(2) if "place" in what else mean
-            with without(each, head, values=here * (what != "zero")):
-                row.append(still_flips(each, asked))
-display.show(rows, columns=[*sets], corner="still flips")
+        here = said(each, ASKED).mean(2) if "place" in what else mean
+        with without(each, head, values=here * (what != "zero")):
+            bars[what] = named(each)
+display.kinds_of_answers(groups, name="other-fillers")
 
-# %% [markdown]
-# Between two animals hardly any choice is left, whatever you put in. If a thing is in question, some of it survives
-# the mean at the head's place: 0.21 of the answers flip in the first model, 0.38 in the second.
-#
-# The same holds for a word. Blank the quality by the mean of all words, or by the mean of the qualities that stand
-# in its place. Whom does the first model name?
-
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 ids = ten.as_ids([text.split() for text, *_ in ASKED])
-rows = {"the mean of all words": blanked(model, -4)}
 with put(model, 0, -4, entering(model, ids, 0)[:, -4].mean(0)):
-    rows["the mean of the qualities"] = named(model)
-display.show(
-    rows,
-    columns=["the one meant", "the other", "a third word", "who acts"],
-    corner="blanked by",
-)
+    assert who_acts(model) < 0.2
+with put(model, 0, -4, entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0)):
+    assert who_acts(model) == 1
+print("✓ Blank the quality by the mean of the qualities: mostly the other one is named.")
 
 # %% [markdown]
-# With the mean of all words, always the one who acts; with the mean of the qualities, nearly always the other. That
-# the model cannot choose is a fact about the model. What it says instead is a fact about the filler.
+# With the mean at its place some of the choice survives. And a blanked word is no different: with the mean
+# of all words in the quality's place the first model always names the one who acts, and with the mean of the
+# qualities nearly always the other. That the model cannot choose is a fact about the model. What it says instead is a
+# fact about the filler.
 
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="ask-it"
-# ## Now you
-#
-# Here are both models, with all of their numbers, as they came from training. Begin with a text, or add words:
-# what comes next follows the framed word. Under each word stands what the four heads of the framed one give
-# to it, 1.1, 1.2, 2.1 and 2.2 from the left; press another word to frame it. Press a head to silence it, by its mean
-# over all words. A new beginning undoes everything but the choice of the model. Four things to try:
-#
-# 1. Take *sweet*, and silence 1.1. Take it again, and silence 2.2, then 2.1 as well.
-# 2. Take *chased*, a fair question, and silence 2.2. Then ask the second model.
-# 3. Take *milk first*. Does the order decide who drinks?
-# 4. Take *thirsty*, and press *wrong merge*. The cat still comes first. Is the merge harmless? Write on. Then take
-#    *sweet*, and press *wrong merge* again.
-
-# %% tags=["hide-input"]
-LINE = "the cat drank milk because it was {} . so the"
-texts = {quality: LINE.format(quality) for quality in ("thirsty", "sweet")}
-texts |= {
-    verb: f"the fox {verb} the dog because it was hungry . so the"
-    for verb in ("chased", "feared")
-}
-texts["milk first"] = "the milk drank the cat because it was thirsty . so the"
-texts["a story"] = "tom had a"
-display.storyteller(
-    {
-        "first model": (model, means_of(model)),
-        "second model": (second, means_of(second)),
-    },
-    ten.WORDS,
-    texts,
-    longest=ten.LONGEST,
-    edge=ten.EDGE,
-    name="ask-the-storyteller",
-    temperatures=(1, 0, 0.1, 2),
-)
-
 # %% [markdown]
-# <!-- deeper: what comes out -->
-# ### Going deeper: what comes out
-
-# %% tags=["fold-input"]
-rows = {}
-for name, heads in (
-    ("sweet", ("1.1",)),
-    ("sweet", ("2.2",)),
-    ("sweet", ("2.1", "2.2")),
-    ("chased", ("2.2",)),
-):
-    with without(model, *heads), torch.no_grad():
-        logits = model(ten.as_ids([[ten.EDGE, *texts[name].split()]]))[0, -1]  # (v,)
-    most = logits.softmax(-1).topk(3)
-    best = [f"{ten.WORDS[i]} {share:.2f}" for share, i in zip(*map(Tensor.tolist, most))]
-    rows[f"{name}, without {' and '.join(heads)}"] = best
-display.show(rows, columns=["the likeliest", "second", "third"])
-
-# %% tags=["proof"]
-first = [best[0].split()[0] for best in rows.values()]
-assert first == ["cat", "juice", "cheese", "dog"]
-assert says(model, texts["milk first"], "cat")[0] > 0.8
-print("✓ They come out as the text below says.")
-
-# %% [markdown]
-# Without 1.1 the sweet milk turns into the cat. Without 2.2 it turns into another drink: the kind survives,
-# and the name does not. In this sentence, without 2.1 as well, the kind is lost, too: *cheese* gets 0.33, *duck*
-# 0.15. In the fair question, head 2.2 takes the choice with it, and the one who was chased comes first. And in
-# the milk that drank the cat, the order does not decide, at least for this model: animals drink in its world, so
-# the cat is thirsty wherever it stands.
+# <!-- deeper: the wrong merge, in this model -->
+# ### Going deeper: the wrong merge, in this model
+#
+# In the figure above, *wrong merge* is the slip of [The reshape trick](04_reshape_trick.ipynb). After *thirsty* it
+# seems harmless; press *sweet*. In the last row of a text it leaves the second head where it belongs, and
+# puts the second head's word before in the first head's place. So 2.2 still finds a name, and what 1.1 has read is lost:
 
 # %% tags=["fold-input"]
 crossed = ten.begin(attention=MergeWithoutTranspose)
 crossed.load_state_dict(model.state_dict())
-rows = {"as trained": named(model), "wrong merge": named(crossed)}
-with without(model, "1.1"):
-    rows["without 1.1"] = named(model)
-columns = ["the one meant", "the other", "a third word", "who acts"]
-display.show(rows, columns=columns, corner="192 questions")
-
-# %% tags=["fold-input"]
-found = []
-for length in range(1, 24):  # words that are read before the next
-    told = [story.words for story in ten.HELD_OUT[:100] if len(story.words) > length]
-    ids = ten.as_ids([words[:length] for words in told])
-    for each in (model, crossed):
-        with torch.no_grad():
-            best = [ten.WORDS[i] for i in each(ids)[:, -1].argmax(-1).tolist()]
-        options = [world.chances(ten.grammar, words[:length]) for words in told]
-        possible = [word in can for word, can in zip(best, options)]
-        found.append(sum(possible) / len(possible))
-every = torch.tensor(found).view(-1, 2).mean(0)
-display.show([every], ["possible"], ["as trained", "wrong merge"], corner="next word")
+bars = {"as trained": named(model), "wrong merge": named(crossed)}
+display.kinds_of_answers({"": bars}, name="wrong-merge", caption="First model.")
 
 # %% tags=["proof"]
 heads = torch.randn(2, 5, 3)  # (2, n, 3)
 last = merge_without_transpose(heads)[-1]
 assert last.equal(torch.cat([heads[1, -2], heads[1, -1]]))
-assert rows["wrong merge"][3] > 0.95
-assert every[0] > 0.97 > 0.92 > every[1] > 0.8
-print("✓ In the last row, the wrong merge puts head 2 into its place, and head 1’s.")
-
-# %% [markdown]
-# The wrong merge is not harmless: after *sweet*, too, the cat comes first. In the last row of a text it leaves the second
-# head where it belongs, and what stands in the first head's place is the second's word before. So 2.2 still finds
-# a name, and what 1.1 has read is lost: nearly always the one who acts comes, as without 1.1, and for *thirsty* that
-# happens to be right. What ruins the writing is that every word is drawn like this. After a text without a
-# slip, about one likeliest word in eight is impossible, and the next word is asked after a text that has the slip in it.
+assert who_acts(crossed) > 0.95
+assert answers(crossed, of_the_book[::2]) == ["cat", "cat"]
+print(
+    "✓ It nearly always names the one who acts, as the model does without its first head."
+)
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -868,10 +759,10 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # >
 # > - **Where does it look?** The weights, `(b, h, n, m)`. A number, not a reason.
 # > - **Is this word needed?** *Blank* it: the average row in its place.
-# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run. If the answer flips, this row carries
-# >   it between two layers.
-# > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`, exchange the quality, and
-# >   see what still flips. *Patch* what it hands on, and see what flips.
+# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run. If the answer changes sides, this row
+# >   carries it between two layers.
+# > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`, and see whether the other is
+# >   named as often as the one meant. *Patch* what it hands on, and see whether the answer changes sides.
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)

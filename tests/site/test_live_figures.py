@@ -429,12 +429,13 @@ def storyteller(data):
     told = {each["name"]: each["text"] for each in data["texts"]}
     chased = told["chased"].split()
     for done, read, left, silent in [
-        (None, told["thirsty"], [], []),
+        (None, told["sweet"], [], []),
+        (("button", "thirsty", ""), told["thirsty"], [], []),
         (("button", "sweet", ""), told["sweet"], [], []),
         (("button", "silence layer 1, head 1", ""), told["sweet"], [], [(0, 0)]),
         (("button", "silence layer 2, head 2", ""), told["sweet"], [], [(0, 0), (1, 1)]),
         (("button", "a story", ""), told["a story"], [], []),
-        (("button", "milk first", ""), told["milk first"], [], []),
+        (("button", "tired", ""), told["tired"], [], []),
         (("button", "chased", ""), " ".join(chased), [], []),
         (("button", "because", ""), " ".join(chased[:6]), chased[6:], []),
         (("button", "silence layer 1, head 2", ""), " ".join(chased[:6]), chased[6:], [(0, 1)]),

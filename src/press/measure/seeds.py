@@ -159,15 +159,15 @@ def question(_: str, seed: int) -> dict[str, Any]:
     heads: Any = chapters.load("11_questions_to_heads")
     model, found = storyteller(seed), dict[str, Any](seed=seed)
     for name, asked in (("a thing", heads.ASKED), ("two animals", heads.FAIR)):
-        turns = {}
+        silenced = {}
         for head in heads.HEADS:
             with heads.without(model, head):
-                turns[head] = round(heads.still_flips(model, asked), 4)
+                silenced[head] = [round(share, 4) for share in heads.named(model, asked)[:3]]
         found[name] = {
             "right": round(heads.named(model, asked)[0], 4),
             "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
             "quality blanked": round(heads.blanked(model, -4, asked)[0], 4),
-            "turns": turns,
+            "silenced": silenced,
         }
     return found
 
