@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *15 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *14 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …

@@ -280,6 +280,22 @@ def rooms(data):
         yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], ends
 
 
+def one_word(data):
+    heads = data["heads"]
+    for i, sentence in enumerate(data["sentences"]):
+        done = ("button", sentence["name"], "") if i else None
+        words, (meant, other) = sentence["words"], sentence["nouns"]
+        asks, says, verdicts = words[sentence["asks"]], [], []
+        for head, row in zip(heads, sentence["weights"], strict=True):
+            right = row[meant] > row[other]
+            noun = words[meant if right else other]
+            says.append(f"{head}: {words[meant]} {row[meant] / 100:.2f}")
+            says.append(f"prefers {noun}, {'' if right else 'not '}the one meant")
+            verdicts.append(f"{asks} → {noun} {'✓' if right else '✗'}")
+        ends = {".aa-stage text[text-anchor=end]": verdicts}
+        yield done, says, ends
+
+
 def reach(data):
     for done, layers, window, everywhere in [
         (None, 4, 3, 0),

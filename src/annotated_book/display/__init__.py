@@ -40,6 +40,8 @@ _HOMES = {
     "merged_masks": "mask_figures",
     "needle": "live_figures.needle",
     "one_query": "look_up",
+    "Asked": "live_figures.one_word",
+    "one_word": "live_figures.one_word",
     "panels": "plots",
     "reach": "live_figures.reach",
     "rooms": "house",

@@ -172,7 +172,10 @@ def way_of_an_answer(
         across, up = goal[0] - x, goal[1] - y
         look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 12, "va": "bottom"}
         if place < last / 2:  # along the arrow
-            turn = {"rotation": degrees(atan2(up, across)), "rotation_mode": "anchor"}
+            turn: dict[str, Any] = {
+                "rotation": degrees(atan2(up, across)),
+                "rotation_mode": "anchor",
+            }
             ax.text(x + 0.42 * across, y + 0.42 * up + 3, label, ha="center", **turn, **look)
         else:
             ax.text(x - 5, y + 4, label, ha="right", **look)

@@ -467,3 +467,19 @@ def test_numbers_go_where_torch_puts_them(split, merge):
             "result": int((result != x).sum()),
             "mixed": int((tokens != tokens[:, :1]).any(1).sum()),
         }
+
+
+def test_one_word_draws_each_sentence_and_says_which_noun_it_prefers():
+    words, weights = ["cats", "eat", "it"], torch.tensor([[0.6, 0.1, 0.3], [0.04, 0.6, 0.36]])
+    asked = [
+        display.Asked("a", words, 2, 0, 1, weights),
+        display.Asked("b", words, 2, 1, 0, weights),
+    ]
+    figure = display.one_word(asked, ("one", "two"), name="try")
+    assert "What “it” gives. one: cats 0.60, eat 0.10; prefers cats, the one meant." in figure.text
+    assert "two: cats 0.04, eat 0.60; prefers eat, not the one meant." in figure.text
+    static = figure.html[: figure.html.index("</figure>")]
+    assert static.count("<svg") == 2
+    verdicts = re.findall(r"it → \w+ [✓✗]", static)
+    assert verdicts == ["it → cats ✓", "it → eat ✗", "it → cats ✗", "it → eat ✓"]
+    assert ">0.04<" not in static
