@@ -61,7 +61,7 @@ hook = {
     "need_weights=False": turns["milliseconds"]["fast path"][MIDDLE],
     "… and no fast path": turns["milliseconds"]["fast path off"][MIDDLE],
 }
-drawing, (ax,) = display.panels(560, 130)
+drawing, (ax,) = display.panels(350, 120)
 told = bars(ax, hook, [ORANGE, ORANGE, BLUE], " ms")
 caption = "The last two took turns; the first is a run of its own."
 alt = f"Milliseconds of a call. {told}."
@@ -266,8 +266,8 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% tags=["hide-input"]
 kinds = {
     "no mask": "none",
-    "causal, is_causal=True": "causal",
-    "key_padding_mask, (b, m)": "padding",
+    "is_causal": "causal",
+    "padding, (b, m)": "padding",
     "floats, (n, m)": "floats",
     "boolean, (n, m)": "boolean",
     "boolean, (b · h, n, m)": "boolean, every head",
@@ -279,12 +279,12 @@ for name, mask in kinds.items():
     found[name] = row["milliseconds"]
     for who, label in (("PyTorch", "PyTorch's"), ("final class", "this book's")):
         took[name, label] = found[name][who][MIDDLE]
-drawing, (ax,) = display.panels(600, 330)
+drawing, (ax,) = display.panels(350, 330)
 hues = [ORANGE, BLUE] * len(kinds)
 hues[2 * [*kinds].index("floats, (n, m)")] = BLUE  # PyTorch's class, off the fast path
 alt = f"Milliseconds of a call. {bars(ax, took, hues, ' ms')}."
 for y, whose in enumerate(("PyTorch's class", "this book's class")):
-    ax.text(170, y, whose, va="center", fontsize=12, color=hues[y])
+    ax.text(180, y, whose, va="center", fontsize=12, color=hues[y])
 caption = "Orange: step by step. Blue: by the fused kernel."
 display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
 
@@ -296,7 +296,7 @@ def apart(fewer: str, more: str, who: str = "final class") -> bool:
 
 
 floats_, shared, each = (name for name in kinds if "n, m)" in name)
-assert apart("causal, is_causal=True", "no mask")
+assert apart("is_causal", "no mask")
 assert apart(shared, each)
 assert apart(floats_, "no mask", "PyTorch")
 assert all(apart(floats_, name, "PyTorch") for name in kinds if name != floats_)
@@ -380,8 +380,8 @@ slower = {"(b, h, n, d)": [1.0] * 3} | row["ratios"]["(b, h, n, d)"]
 ran = [FUSED in dict(row["profile"][name]) for name in layouts]
 assert ran == [not refusal(x, x, x) for x in layouts.values()]
 times = dict(zip(told, (slower[name][MIDDLE] for name in layouts)))
-drawing, (ax,) = display.panels(560, 150)
-alt = bars(ax, times, [BLUE if fused else ORANGE for fused in ran], " times", 1)
+drawing, (ax,) = display.panels(350, 150)
+alt = bars(ax, times, [BLUE if fused else ORANGE for fused in ran], " ×", 1)
 caption = f"Time ÷ that of the usual heads. {MACHINE.format(**RUN['renewed']['kernels'])}"
 display.finish(drawing, name="layouts", alt=alt, caption=caption)
 
