@@ -461,17 +461,24 @@ print("✓ The second looks most at the one meant; without the first, hardly a l
 # but one, in two steps. (In GPT-2, too, silencing name movers costs little, since others take over, *backup heads*.)
 # This is the way of an answer in the first model:
 
+
 # %% tags=["fold-input"]
+def in_short(text: str) -> list[str]:
+    """Give the words of a question that count, for a picture."""
+    words = text.split()
+    return [*words[2:5], "…", *words[8:]]
+
+
 seen, row = looks(model), torch.arange(len(ASKED))
 reads = seen[0][:, QUALITY].mean()
 points = seen[3][row, torch.where(acts, WHO, OTHER)].mean()
 hops = [
-    (0, QUALITY - 2, f"1.1 reads the quality: {reads:.2f}", "m"),
-    (1, OTHER - 2, f"2.2 fetches the one meant: {points:.2f}", "d"),
+    (0, 4, f"1.1 reads the quality: {reads:.2f}", "m"),
+    (1, 2, f"2.2 fetches the one meant: {points:.2f}", "d"),
 ]
-words = twin[0].split()
+words = in_short(twin[0])
 caption = "First model. Weights of the last word, on average over the 192 questions."
-display.way_of_an_answer(words[2:], hops, "milk", name="first-way", caption=caption)
+display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
@@ -494,18 +501,16 @@ seen = looks(second)
 actor, other = seen[0][:, WHO].mean(), seen[3][~acts, OTHER].mean()
 objects, rests = seen[2][~acts, QUALITY].mean(), seen[2][acts, SO].mean()
 hops = [
-    (0, WHO - 2, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
-    (1, QUALITY - 2, f"2.1 objects: {objects:.2f}", "m"),
-    (1, OTHER - 2, f"2.2 fetches the other: {other:.2f}", "d"),
+    (0, 0, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
+    (1, 4, f"2.1 objects: {objects:.2f}", "m"),
+    (1, 2, f"2.2 fetches the other: {other:.2f}", "d"),
 ]
 words = next(text for text, *_ in ASKED if "dog drank milk" in text and "sweet" in text)
 caption = (
     "Second model. Mean weights of the last word; of layer 2, where the other is meant. "
 )
 caption += f"Where the one who acts is meant, 2.1 looks at “so”: {rests:.2f}."
-display.way_of_an_answer(
-    words.split()[2:], hops, "milk", name="second-way", caption=caption
-)
+display.way_of_an_answer(in_short(words), hops, "milk", name="second-way", caption=caption)
 
 # %% tags=["proof"]
 with without(second, "1.1"):

@@ -92,13 +92,13 @@ def kinds_of_answers(
         caption: HTML under the figure.
     """
     longest = max(len(bar) for bars in shares.values() for bar in bars)
-    left, wide = max(7.0 * longest, 60), 330
+    left, wide = max(6.5 * longest, 100), 204
     rows = sum(len(bars) + 0.9 * bool(title) for title, bars in shares.items())
-    drawing, (ax,) = panels(left + wide + 16, 27 * rows + 46)
-    ax.set(xlim=(-left / wide, 1.02), ylim=(rows - 0.1, -1.5))
+    drawing, (ax,) = panels(left + wide + 10, 27 * rows + 46)
+    ax.set(xlim=(-left / wide, 1.03), ylim=(rows - 0.1, -1.5))
     ax.axis("off")
     for (kind, letter), (x, ha) in zip(
-        _KINDS, ((0, "left"), (0.56, "center"), (1, "right")), strict=True
+        _KINDS, ((-0.3, "left"), (0.44, "center"), (1, "right")), strict=True
     ):
         look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 12, "va": "center"}
         ax.text(x, -1, kind, ha=ha, fontweight="bold", **look)
@@ -114,10 +114,10 @@ def kinds_of_answers(
             for part, (_, letter) in zip(parts, _KINDS, strict=True):
                 look = {"facecolor": COLOURS[letter], "alpha": 0.55, "linewidth": 0}
                 ax.add_patch(Rectangle((start, y - 0.36), part, 0.72, **look))
-                if part > 0.09:
+                if part > 0.15:
                     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
                     x = start + part / 2
-                    x += 0.08 * (abs(x - 0.5) < 0.08)  # beside the dashed line
+                    x += 0.13 * (abs(x - 0.5) < 0.1)  # beside the dashed line
                     ax.text(x, y, f"{part:.2f}", **style)
                 start += part
             each = (f"{kind} {part:.2f}" for (kind, _), part in zip(_KINDS, parts, strict=True))
@@ -144,7 +144,7 @@ def way_of_an_answer(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    wide, high, last = 50, 110, len(words) - 1
+    wide, high, last = 43, 110, len(words) - 1
     drawing, (ax,) = panels(wide * len(words) + 8, 2 * high + 88)
     ax.set(xlim=(0, wide * len(words)), ylim=(-24, 2 * high + 62))
     ax.axis("off")
@@ -178,7 +178,8 @@ def way_of_an_answer(
             }
             ax.text(x + 0.42 * across, y + 0.42 * up + 3, label, ha="center", **turn, **look)
         else:
-            ax.text(x - 5, y + 4, label, ha="right", **look)
+            right = sum(each == layer for each, *_ in hops) > 1  # of another arrow's label
+            ax.text(x + (24 if right else -5), y + 4, label, ha=("right", "left")[right], **look)
     said = "; ".join(f"layer {layer + 1}, from {words[j]}: {label}" for layer, j, label, _ in hops)
     alt = f"“{' '.join(words)}”. What reaches the last word: {said}. Then comes {answer}."
     return finish(drawing, name=name, alt=alt, caption=caption)
