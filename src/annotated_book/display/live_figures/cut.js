@@ -27,7 +27,7 @@ export default {
   render({ model, el }) {
     const { query, keys, words, heads, chosen } = model.get("data");
     const edge = LEFT + WIDE * query.length;
-    const [width, height] = [edge + 14 + SCORE * query.length, TOP + HIGH * (words.length + 1)];
+    const [width, height] = [edge + 15 + SCORE * query.length, TOP + HIGH * (words.length + 1)];
     const box = { viewBox: `0 0 ${width} ${height}`, role: "img", class: "aa-cut" };
     const root = svg("svg", { ...box, fill: "currentColor" });
     const said = readout();
@@ -52,7 +52,9 @@ export default {
           edge + 14 + (SCORE * h) / 2,
           14,
         ),
-        ...found.map((_, g) => label(`head ${g + 1}`, LEFT + (g + 0.5) * each * WIDE, 14)),
+        ...found.map((_, g) =>
+          label(each > 1 ? `head ${g + 1}` : g + 1, LEFT + (g + 0.5) * each * WIDE, 14),
+        ),
         name("it asks", TOP - HIGH, { "font-weight": "bold" }),
         ...row(query, TOP - HIGH, 0.4),
         ...words.flatMap((word, j) => {
