@@ -879,14 +879,12 @@ exercises.published_code.check_widen.folded(widen)
 #
 # > **In short.** What to ask of attention that you paste:
 # >
-# > | question | the culprit |
-# > |---|---|
-# > | What does True mean here? | an *allowed* mask, given to a class that blocks |
-# > | How many queries are there? | `is_causal=True` beside a cache |
-# > | Is the mask filled in or added? | a tokenizer's 1 and 0, added |
-# > | What did other files do for it? | copied layers that nobody drew anew |
-# > | Does it act on scores or on weights? | a factor of 0 on a score |
-# > | Which width is under the root? | $\sqrt e$ in place of $\sqrt d$ |
+# > - **What does True mean here?** An *allowed* mask, given to a class that blocks, shows the future.
+# > - **How many queries are there?** Beside a cache, `is_causal=True` leaves one key.
+# > - **Is the mask filled in or added?** A tokenizer's 1 and 0, added, hide nothing.
+# > - **What did other files do for it?** Copied layers want to be drawn anew.
+# > - **Does it act on scores or on weights?** A factor of 0 on a score is no mask.
+# > - **Which width is under the root?** $\sqrt d$, not $\sqrt e$.
 # >
 # > ```python
 # > from attention_doctor import adapt, examine
