@@ -68,6 +68,53 @@ class Folded(Attention):
         return self.o((Attention.weigh(self, q, k) @ v).view(b, n, e)) + x
 
 
+class Linear(Attention):
+    """Weighs without a softmax, and keeps denominators from zero."""
+
+    def weigh(self, q, k):
+        weights = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
+        return weights / self.sums(weights)
+
+    def sums(self, weights):
+        return weights.sum(-1, keepdim=True) + 1e-4
+
+
+class LinearByTheLast(Linear):
+    """Divides by the last key's weight alone, as often as there are keys."""
+
+    def sums(self, weights):
+        counts = torch.arange(1, len(weights[0, 0]) + 1).to(weights)
+        return (weights.diagonal(dim1=-2, dim2=-1) * counts)[..., None]
+
+
+class Gated(Linear):
+    """Multiplies its results by numbers from each token."""
+
+    def forward(self, x):
+        return super().forward(x) * self.k(x).sigmoid()
+
+
+class Unmasked(Attention):
+    """Has a window, and no mask in a text that is not longer."""
+
+    def hidden(self, n, m):
+        distance = torch.arange(n)[:, None] - torch.arange(m)
+        return (distance < 0) | (distance > 2) if n > 3 else None
+
+
+class Alibi(Attention):
+    """Adds a bias by distance, of the past or of the future."""
+
+    def __init__(self, past=True):
+        super().__init__(True)
+        self.past = past
+
+    def changed(self, scores):
+        place = torch.arange(scores.size(-1))
+        distance = (place[:, None] - place) * (1 if self.past else -1)
+        return scores - distance.clamp(min=0)
+
+
 class Sigmoid(Attention):
     """Weighs by a sigmoid."""
 
@@ -202,6 +249,15 @@ class Placed(Attention):
         return super().mix(*(f(x, places) for f, x in zip(self.changes, (q, k), strict=True)), v)
 
 
+class Normed(Placed):
+    """Turns, and norms each feature by a weight of its own, which is 1 still."""
+
+    def __init__(self):
+        super().__init__(neighbours, neighbours)
+        self.norm = nn.RMSNorm(E // H)
+        self.changes = (lambda x, places: self.norm(neighbours(x, places)),) * 2
+
+
 def neighbours(x, angle):
     """Turn neighbouring features."""
     left, right = x[..., ::2], x[..., 1::2]
@@ -219,6 +275,15 @@ def halves(x, places):
 def in_an_image(x, places):
     """Turn by a row and a column."""
     return neighbours(x, torch.cat([places // 2, places % 2], -1))
+
+
+def halved(x, places):
+    return neighbours(x, places // 2)
+
+
+def registers(x, places):
+    """Turn no token of the first three."""
+    return neighbours(x, (places - 2).clamp(min=0))
 
 
 def backwards(x, places):
@@ -298,6 +363,15 @@ SAID = {
     "packed as usual": (Packed(), "order-matters"),
     "angles of neighbours": (Placed(halves, halves), "positions-not-relative order-matters"),
     "opposite senses": (Placed(neighbours, backwards), "positions-not-relative order-matters"),
+    "a turn for two places": (Placed(halved, halved), "positions-not-relative order-matters"),
+    "tokens in front without a turn": (Placed(registers, registers), "order-matters"),
+    "a norm behind the turn": (Normed(), "positions-not-relative order-matters"),
+    "an epsilon": (Linear(), "", "causal"),
+    "a gate": (Gated(), "", "causal"),
+    "another denominator": (LinearByTheLast(), "weights-do-not-sum-to-one", "causal"),
+    "a short text without its mask": (Unmasked(True), "future-leaks sliding-window", "causal"),
+    "a bias of the past": (Alibi(), "", "causal"),
+    "a bias of the future": (Alibi(False), "positions-ignored", "causal"),
     "angles that nobody uses": (Placed(as_it_is, as_it_is, "cos"), "positions-ignored"),
     "two angles": (Placed(in_an_image, in_an_image, "cos"), "order-matters"),
     "hotter by their places": (Placed(heated, as_it_is), "order-matters"),

@@ -217,7 +217,13 @@ SLIPS = {
     ),
     # Keys are repeated for neighbours, and values for others.
     "repeated apart": (
-        before(lambda q, k, v: (q, k[:, [0, 0, 1]], v[:, [0, 1, 0]])),
+        before(
+            lambda q, k, v: (
+                q,
+                k[:, :2].repeat_interleave(2, 1)[:, :3],
+                v[:, :2].repeat(1, 2, 1, 1)[:, :3],
+            )
+        ),
         "wrong: groups-tiled",
     ),
 }
@@ -228,3 +234,5 @@ def test_a_slip_is_named(name):
     version, said = SLIPS[name]
     found = examine(adapt(version(), mask="none"), embed_dim=E, num_heads=H, kind="self")
     assert said in [f"{x.severity}: {x.code}" for x in found.findings], str(found)
+    if name == "repeated apart":
+        assert found.findings[0].where.text.startswith("v[:, :2].repeat")

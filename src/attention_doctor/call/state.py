@@ -86,11 +86,15 @@ def left_as_it_was(module: nn.Module) -> Iterator[None]:
 
 
 def give_size(module: nn.Module) -> None:
-    """Make weights that are zero or tiny as large as usual: they would hide every effect.
+    """Make weights that are zero or tiny as large as usual, and those of norms different.
+
+    They would hide every effect.
 
     Runs inside ``left_as_it_was``, on new tensors.
     """
     source = torch.Generator().manual_seed(0)
+    norms = [x for x in module.modules() if "norm" in type(x).__name__.lower()]
+    scales = {id(x) for part in norms for x in part.parameters(recurse=False)}
     for x in module.parameters():
         if is_lazy(x) or not x.is_floating_point() or not x.numel() or x.is_meta:
             continue
@@ -99,6 +103,8 @@ def give_size(module: nn.Module) -> None:
         size = x.data.double().square().mean().sqrt().item()
         if size == 0:
             x.data = drawn
+        elif x.dim() == 1 and id(x) in scales and bool((x == x[0]).all()):
+            x.data = x.data + 3 * drawn
         elif x.dim() > 1 and size < usual / 3:
             x.data = x.data * (usual / size)
 

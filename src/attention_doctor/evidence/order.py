@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 
-from attention_doctor.call.inputs import Inputs
+from attention_doctor.call.inputs import Inputs, NotAsked
 from attention_doctor.call.patient import Patient
 from attention_doctor.evidence import pairs, situations
 from attention_doctor.evidence.influence import across, moves
+from attention_doctor.evidence.parameters import role_of
 from attention_doctor.evidence.situations import Situation
+
+_MUCH = 0.02
+_SMALL = 1e-3  # what a number beside a denominator may take, so that nothing is divided by zero
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,47 @@ def equal_values(patient: Patient) -> Gap | None:
             tokens = ~blocked[:, 0]  # what padding gets is nobody's concern
             output, expected = output[tokens], expected[tokens]
         gap = patient.gap(output, expected)
-        if gap > patient.tolerance:
+        if gap > max(patient.tolerance, _SMALL):
             return Gap(case, gap)
     return None
+
+
+def unequal_keys(patient: Patient) -> str:
+    """Say by how much equal values count otherwise for the last token with another first one.
+
+    The values are what their projection returns. Results must be linear in them, which those of
+    queries or keys are not.
+    """
+    layers = patient.needed_module().named_modules()
+    roles = [(x, role_of(name)) for name, x in layers if isinstance(x, nn.Linear)]
+    made = [(x, len(role)) for x, role in roles if role in ("v", "kv", "qkv")]
+    if len(made) != 1 or patient.called_as == "cross":
+        raise NotAsked("not one layer is known to make the values")
+    ((layer, count),) = made
+    one, first = patient.draw(1), patient.draw(11).map(lambda x: 3 * x)
+
+    def effect(inputs: Inputs, size: float) -> Tensor:
+        """Give what values of this size add to the results."""
+        given = []
+        for factor in (0.0, size):
+
+            def change(_: nn.Module, __: object, y: Tensor, factor: float = factor) -> Tensor:
+                *others, values = y.chunk(count, -1)
+                equal = factor * torch.arange(1, values.size(-1) + 1).to(y).cos()
+                return torch.cat([*others, equal.expand_as(values)], -1)
+
+            handle = layer.register_forward_hook(change)
+            try:
+                given.append(patient.ask(inputs))
+            finally:
+                handle.remove()
+        return given[1] - given[0]
+
+    added = effect(one, 1.0)
+    if not added.any() or patient.gap(effect(one, 2.0), 2 * added) > _SMALL:
+        raise NotAsked("results are no linear function of the values")
+    other = effect(one.replaced(first, slice(None), 0), 1.0)
+    moved, size = (x[:, -1].abs().amax(-1) for x in (other - added, added))
+    gap = (moved / size).nan_to_num(0.0).min().item()  # a query may score no key at all
+    said = f"with equal values, another first token changes the last result by {gap:.0%}"
+    return said * (gap > _MUCH)

@@ -1,5 +1,6 @@
 """Which token moves which result: with masks and without, under a causal mask, in hidden rows."""
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,8 @@ from attention_doctor.evidence import situations
 from attention_doctor.evidence.conditions import unfilled
 from attention_doctor.evidence.influence import across, influence
 from attention_doctor.evidence.situations import Situation
+
+_SHORT = 3  # tokens, fewer than a window has
 
 
 def free(patient: Patient) -> tuple[Tensor, Tensor]:
@@ -153,13 +156,23 @@ class Future:
     def text(self) -> str:
         """How much is seen; "" for nothing."""
         count, most = int(self.leaks.sum()), int(torch.ones_like(self.leaks).triu(1).sum())
-        return f"{count} of {most} pairs with a later token react" * bool(count)
+        among = f", among {len(self.leaks)} tokens" * (len(self.leaks) <= _SHORT)
+        return f"{count} of {most} pairs with a later token react{among}" * bool(count)
 
 
 def future(patient: Patient) -> Future:
-    """Measure which pairs react under the causal mask."""
+    """Measure which pairs react under the causal mask; and in a short text, if none does."""
     situations.only_for(patient, "causal")
-    seen, deaf = free(patient)
+    found = _future(patient, patient.n)
+    with contextlib.suppress(NotAsked):
+        if not found.leaks.any():
+            short = _future(patient, min(patient.n, patient.window or _SHORT, _SHORT))
+            return short if short.leaks.any() else found
+    return found
+
+
+def _future(patient: Patient, n: int) -> Future:
+    seen, deaf = influence(patient, patient.draw(1, n=n, m=n))
     if patient.given_masks:  # a token that the last one does not see may be padding
         seen = seen & seen[:, -1, :, None]
     seen, deaf = seen.any(0), deaf.any(0)
@@ -175,13 +188,14 @@ def future(patient: Patient) -> Future:
 def brought_back(patient: Patient) -> Tensor:
     """Tell which pairs react as soon as padding is hidden, and not at all without a mask, (n, n).
 
-    Where a window is said, the text is longer.
+    Where a window is said, the text is longer; a row in which padding hides all of it says nothing.
     """
     situations.only_for(patient, "causal")
     n = min(max(patient.n, patient.window + 3), patient.max_length)
     back = torch.zeros(n, n, dtype=torch.bool)
     for case in situations.masked(patient, n=n) if patient.masks == "padding" else ():
         unseen = influence(patient, case.inputs)[1]
+        unseen &= patient.ask(case.inputs, case.blocked).isfinite().all(-1)[..., None]
         back |= (influence(patient, case.inputs, case.blocked)[0] & unseen).any(0)
     return back
 

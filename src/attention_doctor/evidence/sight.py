@@ -43,11 +43,11 @@ class Seen:
 
     Axes are counted from the end. Steps stand by their role: ``"product"``, ``"scale"``,
     ``"mask"``, ``"weak mask"``, ``"softmax"``, ``"late mask"``, ``"late scale"``, ``"dropout"``,
-    ``"mix"``, ``"split"``, ``"chunk"``, ``"repeat"``, ``"merge"``, ``"straight split"`` and
-    ``"straight merge"`` where heads and tokens are exchanged by no more than a reshape, ``"table"``
-    where weights go into another product, too, ``"apart"`` where a product sums one side on its
-    own, ``"heads mixed"`` where the weights of different heads are mixed with each other,
-    ``"undone"`` where what a mask has hidden is finite again.
+    ``"mix"``, ``"split"``, ``"chunk"``, ``"repeat"`` and ``"repeat values"``, ``"merge"``,
+    ``"straight split"`` and ``"straight merge"`` where heads and tokens are exchanged by no more
+    than a reshape, ``"table"`` where weights go into another product, too, ``"apart"`` where a
+    product sums one side on its own, ``"heads mixed"`` where the weights of different heads are
+    mixed with each other, ``"undone"`` where what a mask has hidden is finite again.
     """
 
     query: Operand  # as it entered the first product
@@ -112,7 +112,7 @@ def _seen(event: Step, products: dict[Step, Product], steps: list[Step]) -> Seen
     roles |= {} if scaled is None else {"scale": scaled}
     if first.apart or mix.apart:
         roles["apart"] = first.step if first.apart else mix.step
-    roles |= _on_the_way(chain, away) | _around(first, mix, steps)
+    roles |= _on_the_way(chain, away) | _around(first, mix, mix.operands[1 - side], steps)
     roles |= _straight_splits(*first.operands, mix.operands[1 - side])
     for step in steps:
         if is_projection(step) and step.name != "linear":
@@ -180,10 +180,12 @@ def _differ(old: Step, new: Step, how: Callable[[Tensor, Tensor], Tensor]) -> bo
     return x.numel() == y.numel() and bool(how(x.flatten(), y.flatten()).any())
 
 
-def _around(first: Product, mix: Product, steps: list[Step]) -> dict[str, Step]:
+def _around(first: Product, mix: Product, value: Operand, steps: list[Step]) -> dict[str, Step]:
     """Find where heads are split, repeated and merged."""
-    queries, keys = ([x for x in before(side.step) if x.frame] for side in first.operands)
-    places = (("split", queries, REORDERS), ("chunk", queries, _CHUNKS), ("repeat", keys, _REPEATS))
+    sides = (*first.operands, value)
+    queries, keys, values = ([x for x in before(side.step) if x.frame] for side in sides)
+    places = [("split", queries, REORDERS), ("chunk", queries, _CHUNKS)]
+    places += [("repeat", keys, _REPEATS), ("repeat values", values, _REPEATS)]
     roles = {role: step for role, way, names in places for step in way if step.name in names}
     reached = {mix.step}
     for step in steps:

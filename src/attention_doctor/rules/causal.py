@@ -22,6 +22,8 @@ def future_leaks(e: Evidence) -> Sign | None:
     if not (said := e.of(pairs.future).text):
         return None
     sign, look = Sign("tokens see some of their future", said), e.had(looks.free)
+    if len(e.of(pairs.future).leaks) < e.patient.n:
+        return replace(sign, cause="a causal mask that a text within a window is left without")
     if look is None or not all(hides_the_future(x, e.patient.n) for x in look.found):
         return sign
     cause = "the causal mask is right: tokens are mixed before it, or weights changed behind it"

@@ -63,7 +63,7 @@ def unrelated(e: Evidence) -> Sign | None:
     """Tell whether the scores of equal tokens depend on more than how far apart they are.
 
     What tokens of zeros give is taken off, so that positions which are added are none of it. Turns
-    by two angles, as in images, depend on no single difference, and keep every length.
+    by two angles, as in images, depend on no single difference, keep every length, and differ.
     """
     equal, zeros = e.had(looks.equal), e.had(looks.zeros)
     if equal is None or zeros is None or e.patient.kind == "cross":
@@ -86,7 +86,9 @@ def unrelated(e: Evidence) -> Sign | None:
     if not by_difference(scores.flip(-1)):
         said = "a turn changes the lengths of queries and keys"
         if _turns(query) is not None or _turns(key) is not None:
-            return None
+            if not _shared(query):
+                return None
+            said = "several places have one turn"
     symptom = "the scores of equal tokens depend on more than the differences of their places"
     return Sign(symptom, said)
 
@@ -108,6 +110,24 @@ def grows(e: Evidence) -> Sign | None:
         if linear and bool(steps.isfinite().all() and (steps > 1e-6).all()):
             said = f"by {steps.min():.2g} to {steps.max():.2g} for each token, in every head"
             return Sign("what is added to a score grows with the distance to a token", said)
+    return None
+
+
+def added_in_vain(e: Evidence) -> Sign | None:
+    """Tell whether what is added to scores changes those alone that are hidden afterwards."""
+    for seen in e.of(looks.free).found:
+        step = seen.steps.get("weak mask")
+        if step is None or step.name not in ("add", "sub"):
+            continue
+        old = next(x for x in step.parents if x.from_tokens).value.flatten()
+        new, scores = step.value.flatten(), seen.scores.flatten()
+        if old.shape == new.shape == scores.shape and bool((new > LOW).all()):
+            changed = scores[new != old]
+            if bool((changed <= LOW).all()):
+                cause = "a bias by distance that is zero wherever a key is seen"
+                remedy = "Take the distance from a query back to its keys."
+                said = f"{len(changed)} scores change, and a mask hides them"
+                return Sign("what is added to scores is hidden", said, remedy, cause=cause)
     return None
 
 
@@ -133,6 +153,12 @@ def _turns(rows: Tensor) -> bool | None:
     return True if _alike(rows.norm(dim=-1, keepdim=True)) else None
 
 
+def _shared(rows: Tensor) -> bool:
+    """Tell whether places have one turn behind others; some in front may have none."""
+    alike = [_alike(rows[..., i : i + 2, :]) for i in range(rows.size(-2) - 1)]
+    return any(alike[alike.index(False) :]) if False in alike else False
+
+
 def _alike(rows: Tensor) -> bool:
     return torch.allclose(rows, rows[..., :1, :].expand_as(rows), atol=1e-6)
 
@@ -153,8 +179,8 @@ RULES = (
         "positions-ignored",
         "a rotation that is not used, has no angles, or runs along another axis",
         "Rotate queries and keys by their positions before the scores.",
-        signs={"places": unturned},
-        steps=("product",),
+        signs={"places": lambda e: unturned(e) or added_in_vain(e)},
+        steps=("weak mask", "product"),
         explanation="The tables of a rotation are there, and equal tokens have equal queries "
         "and keys wherever they stand: the model never learns the order.",
         wrong="turn(q, places), turn(k, places)  # and what they return is lost",
@@ -162,8 +188,9 @@ RULES = (
     ),
     Rule(
         "positions-not-relative",
-        "queries and keys are turned in opposite senses, or by other angles",
-        "Turn both by the same function, with angles laid out as it pairs the features.",
+        "queries and keys are turned in opposite senses, by other angles, or before a norm",
+        "Turn both by the same function, behind their norms, a place by one angle more than the "
+        "place before it, with angles laid out as it pairs the features.",
         signs={"places": unrelated},
         steps=("product",),
         explanation="A rotation is to make scores depend on how far apart two tokens are. Here "

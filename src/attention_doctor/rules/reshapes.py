@@ -48,13 +48,16 @@ def alike(e: Evidence) -> Named | None:
         groups = [_alike(side, h) for side in (seen.query, seen.key, seen.value)]
         if h > 1 and all(len(heads) == h for heads in groups):
             return "shared-heads", Sign("all heads have the same queries, keys and values")
-        some = [heads for heads in groups[1:] if len(heads) < h]
-        for heads in some:
+        sides = zip(("repeat", "repeat values"), groups[1:], strict=True)
+        some = [(step, heads) for step, heads in sides if len(heads) < h]
+        for step, heads in some:
             if heads[-1] - heads[0] >= len(heads):
                 said = f"heads {' and '.join(map(str, heads))} share the first, counted from 0"
-                severity = WRONG if checkpoint or some[0] != some[-1] else CONVENTION
+                severity = WRONG if checkpoint or some[0][1] != some[-1][1] else CONVENTION
                 symptom = "heads that share a key are not neighbours"
-                return "groups-tiled", Sign(symptom, said, severity=severity)
+                return "groups-tiled", Sign(
+                    symptom, said, severity=severity, place=seen.where(step)
+                )
     return None
 
 

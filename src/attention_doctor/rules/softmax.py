@@ -55,6 +55,15 @@ def sums_to_one(weights: Tensor, axis: int) -> bool:
     return bool(sums.numel()) and bool(((sums - 1).abs() < _CLOSE).all())
 
 
+def sums_differ(e: Evidence) -> Sign | None:
+    """Tell whether weights sum to one, by equal tokens, and without a softmax by others, too."""
+    symptom = "with equal values the result should not depend on the weights, and it does"
+    gap = e.of(order.equal_values)
+    if gap is None and (e.had(looks.free) is not None or not e.had(order.unequal_keys)):
+        return None
+    return Sign(symptom, e.of(order.unequal_keys) if gap is None else gap.text)
+
+
 def scaled_late(seen: Seen) -> Sign | None:
     if "late scale" not in seen.steps or sums_to_one(seen.mixed.step.value, seen.mixed.summed):
         return None
@@ -130,13 +139,7 @@ RULES = (
         "a mask after the softmax, or a softmax over another axis",
         "Let the softmax run over the last axis of (b, h, n, m), with blocked scores at minus "
         "infinity, and mix the values.",
-        signs={
-            "equal values": told(
-                order.equal_values,
-                "with equal values the result should not depend on the weights, and it does",
-                "text",
-            )
-        },
+        signs={"equal values": sums_differ},
         steps=("late mask", "softmax"),
         explanation="Results are then no mean of values: they grow and shrink with the length, "
         "or with the mask.",
