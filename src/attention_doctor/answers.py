@@ -1,6 +1,7 @@
 """The answers to the questions of an examination: which rules apply, and what is not asked."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.evidence import looks
@@ -21,6 +22,19 @@ from attention_doctor.rules.questions import (
 from attention_doctor.rules.rule import Observed
 
 
+def first(evidence: Evidence, part: str, question: str) -> list[Observed]:
+    """Give the first rule whose sign shows."""
+    return list(every(evidence, part, question))[:1]
+
+
+def every(evidence: Evidence, part: str, question: str) -> Iterator[Observed]:
+    """Give all rules whose signs show."""
+    for rule in RULES:
+        sign = rule.sign(part, evidence)
+        if sign is not None:
+            yield Observed(rule, sign, question)
+
+
 class Answers:
     """What rules say of an implementation, by the question that brought it out.
 
@@ -36,6 +50,7 @@ class Answers:
     def __init__(self, evidence: Evidence, nothing: str) -> None:
         """Ask every question once; ``nothing`` says why there is nothing to compare, or ""."""
         self.evidence, self.nothing = evidence, nothing
+        self.first, self.every = partial(first, evidence), partial(every, evidence)
         self.results: dict[str, str] = {}
         self.failures: dict[str, list[str]] = {}
         self._left: dict[str, list[str]] = {}  # names of tests, by the reason
@@ -91,17 +106,6 @@ class Answers:
         if reason is not None and not found:
             raise reason
         return found
-
-    def first(self, part: str, question: str) -> list[Observed]:
-        """Give the first rule whose sign shows."""
-        return list(self.every(part, question))[:1]
-
-    def every(self, part: str, question: str) -> Iterator[Observed]:
-        """Give all rules whose signs show."""
-        for rule in RULES:
-            sign = rule.sign(part, self.evidence)
-            if sign is not None:
-                yield Observed(rule, sign, question)
 
     def _agreement(self) -> tuple[Agreement, str]:
         """Compare with right and wrong versions; or say why they cannot be compared."""

@@ -1,24 +1,26 @@
 """The examination: evidence is gathered, rules are asked once, and a report is written."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from annotated_attention.checks import check_settings
-from attention_doctor.answers import Answers
+from attention_doctor.answers import Answers, first
 from attention_doctor.call.calls import called
 from attention_doctor.call.fitting import fitting
 from attention_doctor.call.inputs import Failed, NotAsked
 from attention_doctor.call.masks import Called
 from attention_doctor.call.patient import Patient
 from attention_doctor.call.places import raised_at
-from attention_doctor.call.roles import KINDS, Sizes, Unasked, taken
+from attention_doctor.call.roles import KINDS, Sizes, Unasked, meaning_of, taken
 from attention_doctor.evidence.conditions import settled
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.report import Report, refused
-from attention_doctor.verdict import findings, summary
+from attention_doctor.rules.questions import WRONG
+from attention_doctor.verdict import excused, finding, findings, summary
 
 
 def examine(
@@ -107,7 +109,7 @@ def examine_called(
         Unasked: an argument is not known, or no mask fits.
     """
 
-    def patient_of(sizes: Sizes) -> tuple[Patient, Called]:
+    def patient_of(sizes: Sizes, mask: str = mask) -> tuple[Patient, Called]:
         further = dict(call or {})
         asked = called(attend, kind, sizes, layout, mask, further)
         asked.attend.window = window or asked.attend.window
@@ -126,11 +128,20 @@ def examine_called(
                 return True
         return False
 
+    def with_mask(report: Report, name: str) -> Report:
+        """Ask what another mask hides, if its name says what True means; or leave it out."""
+        with contextlib.suppress(Unasked, Failed, NotAsked):
+            other, how = patient_of(patient.sizes, f"{name} {(meaning := meaning_of(name))}")
+            if meaning and other.masks != "none" and other.mask_error is None:
+                return _with_findings(report, other, how.how)
+        left = f"{name}: another mask is asked; this one with `--mask {name}`"
+        return replace(report, not_examined=(*report.not_examined, left))
+
     patient, how = patient_of(sizes)
     report = examine_patient(patient)
-    first, *_ = (*report.findings, None)
-    if first is not None and first.code == "fails" and not report.asked:
-        other = fitting(attend, kind, sizes, (first.evidence, first.where), runs)
+    failed, *_ = (*report.findings, None)
+    if failed is not None and failed.code == "fails" and not report.asked:
+        other = fitting(attend, kind, sizes, (failed.evidence, failed.where), runs)
         if other is not None:
             patient, how = patient_of(other)
             report = examine_patient(patient)
@@ -138,7 +149,31 @@ def examine_called(
     why = ", the number that its error names" * (patient.sizes.only[0] in ("", "length-fixed"))
     said = f"{tokens} tokens{why}" * bool(tokens)
     said = ", ".join(filter(None, [how.how, said]))
-    return replace(report, called=(f"called with {said}",) * bool(said), inferred=how.inferred)
+    report = replace(report, called=(f"called with {said}",) * bool(said), inferred=how.inferred)
+    return functools.reduce(with_mask, how.others if report.asked else (), report)
+
+
+def _with_findings(report: Report, patient: Patient, said: str) -> Report:
+    """Add what is wrong with another mask of the same."""
+    evidence = Evidence(patient)
+    with patient.admitted(), settled(evidence) as reason:
+        if reason:
+            raise NotAsked(reason)
+        found = first(evidence, "blocked", "blocked")
+        if patient.kind == "causal":
+            found = found or first(evidence, "future", "future")
+        more = [
+            finding(evidence, x)
+            for x in excused(evidence, found)
+            if x.rule.code not in report.codes
+        ]
+    grave = [x for x in more if x.severity == WRONG]
+    return replace(
+        report,
+        findings=(*grave, *report.findings),
+        results={**report.results, **{x.test: WRONG for x in grave}},
+        called=(*report.called, f"called with {said}, too"),
+    )
 
 
 def examine_patient(patient: Patient) -> Report:

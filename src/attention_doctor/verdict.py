@@ -30,7 +30,7 @@ def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
         observed.append(Observed(BY_CODE["fails"], Sign(symptom, message), names[0]))
     grave = [x for x in answers.inside if x.severity == WRONG and x.rule.explains]
     if answers.agreement.version in ("", "right") and not grave:
-        observed = _excused(evidence, observed)
+        observed = excused(evidence, observed)
     written: list[Finding] = []
     meant: list[Observed] = []
     for cause in reversed(_causes(answers, observed)):
@@ -44,7 +44,7 @@ def findings(evidence: Evidence, answers: Answers) -> list[Finding]:
     return sorted(written, key=lambda x: x.severity != WRONG)
 
 
-def _excused(evidence: Evidence, observed: Sequence[Observed]) -> list[Observed]:
+def excused(evidence: Evidence, observed: Sequence[Observed]) -> list[Observed]:
     """Put designs in the place of what they predict."""
     kept: list[Observed] = []
     for one in observed:

@@ -78,6 +78,18 @@ ROTATED = (
         "        assert cos.dim() == 3; q, k = turn(q), turn(k)\n        return q @",
     )
 )
+TWO_MASKS = MINE.replace("mask=None", "blocked=None, pad=None").replace(
+    "mask is not None:\n            scores = scores.masked_fill(mask[:, None], -math.inf)",
+    "blocked is not None:\n            scores = scores.masked_fill(blocked[:, None], -math.inf)"
+    "\n        if pad is not None:\n"
+    "            scores = scores.masked_fill(pad[:, None, None], -math.inf)",
+)
+SLICED = (
+    ROTATED.replace("assert cos.dim() == 3; ", "")
+    .replace("y * cos", "y * cos[: y.size(2)].unsqueeze(0).unsqueeze(0)")
+    .replace("-1) * sin", "-1) * sin[: y.size(2)].unsqueeze(0).unsqueeze(0)")
+    .replace(".transpose(1, 2).flatten(2))", ".transpose(1, 2).reshape(x.shape))")
+)
 TORCHS = "from torch.nn import MultiheadAttention as Attention"
 FUNCTION = """
 def attend(x, blocked):
@@ -176,6 +188,27 @@ CALLS = {
         1,
         "wrong: future-leaks",
     ),
+    "padding that hides all of a window": (
+        MINE.replace("scores, v = self.scores(x)", HIDES)
+        .replace(".bool(), -", ".bool() | torch.ones(n, n).tril(-5).bool(), -")
+        .replace("mask[:, None]", "mask[:, None, None]"),
+        "--kind causal --window 5 --mask 'bm blocked'",
+        0,
+        "nothing wrong",
+    ),
+    "padding beside another mask": (TWO_MASKS, "--kind self", 0, "pad=bm blocked, too"),
+    "padding on queries beside another mask": (
+        TWO_MASKS.replace("pad[:, None, None]", "pad[:, None, :, None]"),
+        "--kind self",
+        1,
+        "wrong: padding-mask-on-queries",
+    ),
+    "another mask that says nothing": (
+        TWO_MASKS.replace("pad", "other_mask"),
+        "--kind self",
+        0,
+        "this one with `--mask other_mask`",
+    ),
     "cosines and sines that nobody uses": (
         MINE.replace("x, mask=None", "x, cos, sin, mask=None"),
         "--kind self --mask blocked",
@@ -190,6 +223,13 @@ CALLS = {
         "--kind self --mask blocked --layout nbe",
         0,
         "cos=a rotation",
+    ),
+    "cosines and sines that it slices": (SLICED, "--kind self --mask blocked", 0, "order-matters"),
+    "cosines and sines that it slices, and a mask that must be given": (
+        SLICED.replace("mask=None", "mask"),
+        "--kind self --mask blocked",
+        0,
+        "mask=bnm blocked always",
     ),
     "an expression of the sizes": (MINE, "--kind self --mask blocked --init dim=h*d", 0, "nan-row"),
     "PyTorch's arguments": (TORCHS, "--layout nbe", 0, "nan-row"),

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
-from attention_doctor.call.masks import Called, masked, reaction
+from attention_doctor.call.forms import MaskForm
+from attention_doctor.call.masks import Called, axes, forms, masked, reaction
 from attention_doctor.call.matching import TENSORS, Plan, matched
 from attention_doctor.call.roles import (
     KINDS,
     Sizes,
     Unasked,
+    meaning_of,
     named_parameters,
     required,
     signature,
@@ -22,7 +25,8 @@ from attention_doctor.call.roles import (
 )
 
 _TORCHS = {"query", "key", "value", "key_padding_mask", "attn_mask"}
-_ANGLES = ((2, 1), (2, 0), (1, 0))  # how often an angle stands there; axes in front
+_AXES = 4  # which scores have
+_ANGLES = ((2, 0), (2, 1), (1, 0), (1, 1))  # how often an angle stands there; axes in front
 
 
 def called(
@@ -72,7 +76,7 @@ def called(
     if not plan.mask or "none" in words:
         why = f"`--mask {mask}` is not used: its call takes no mask"
         return Called(made("none"), str(plan), why * bool({*words} - {"none"}))
-    return masked(made, made("none"), kind, sizes, plan, words)
+    return masked(made, made("none"), kind, sizes, plan, words)._replace(others=plan.others)
 
 
 def _of_adapter(attend: Adapted, kind: str, sizes: Sizes, mask: str) -> Called:
@@ -120,9 +124,23 @@ class _Attention:
     def __init__(self, attend: Any, plan: Plan, kind: str, sizes: Sizes, layout: str) -> None:
         self.attend, self.plan = attend, plan
         self.kind, self.sizes, self.layout = kind, sizes, layout
-        for self.angles in _ANGLES if plan.rotation else ():
-            if reaction(self.adapted("none"), kind, sizes):
-                break
+        tries = _ANGLES if plan.rotation else ()
+        sure = next((x for x in tries if self._doubt(x) <= _AXES), None)
+        self.angles = sure or min(tries, key=self._doubt, default=(0, 0))
+
+    def _doubt(self, angles: tuple[int, int]) -> float:
+        """Count the axes of the scores with angles of this form: as many as they have, and no more.
+
+        There are more tokens than heads, so that neither is taken for the other.
+        """
+        self.angles, (_, h, _, longest, tokens, _) = angles, self.sizes
+        sizes = self.sizes._replace(tokens=tokens or min(h + 3, longest))
+        given = forms(MaskForm(required=True), [], meaning_of(self.plan.mask))
+        for form in given if self.plan.needs_mask else ["none"]:
+            attend = self.adapted(str(form))
+            if reaction(attend, self.kind, sizes):
+                return axes(attend, self.kind, sizes)
+        return math.inf
 
     def _call(self, documents: Tensor | None, *inputs: Any) -> Any:
         """Call with the arguments of the plan; the document is one, by None."""

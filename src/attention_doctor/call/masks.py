@@ -39,6 +39,7 @@ class Called(NamedTuple):
     attend: Adapted
     how: str = ""  # the arguments that are passed
     inferred: str = ""  # what nobody has said about its mask, and how it is understood
+    others: tuple[str, ...] = ()  # masks that are left out
 
 
 class Reaction(NamedTuple):
@@ -115,11 +116,11 @@ def masked(
     errors: list[Failed] = []
     seen: dict[MaskForm, Reaction] = {}
     wide: dict[MaskForm, Reaction] = {}  # scores get more axes than they have
-    for form in _forms(said, words, spoken):
+    for form in forms(said, words, spoken):
         if (found := reaction(made(str(form)), kind, sizes, errors=errors)) is None:
             continue
         tells = found.hides or (found.shows and spoken)  # a meaning that is said may be wrong
-        gains = tells and _axes(made(str(form)), kind, sizes) > max(4, _axes(bare, kind, sizes))
+        gains = tells and axes(made(str(form)), kind, sizes) > max(4, axes(bare, kind, sizes))
         (wide if gains else seen)[form] = found
         if tells and not gains:
             break
@@ -143,7 +144,7 @@ def masked(
     return Called(made(str(form)), how, inferred)
 
 
-def _forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
+def forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
     """Give the forms that a mask may have, the likeliest first."""
     shapes = [said.shape] if any(map(is_shape, words)) else _SHAPES
     for shape, (meaning, dtype) in itertools.product(shapes, _READINGS):
@@ -152,7 +153,7 @@ def _forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
             yield said._replace(shape=shape, meaning=meaning, dtype=known)
 
 
-def _axes(attend: Adapted, kind: str, sizes: Sizes) -> int:
+def axes(attend: Adapted, kind: str, sizes: Sizes) -> int:
     """Count the axes of the scores, and of whatever else ends with the keys; 0 if unseen."""
     patient = Patient(attend, sizes, kind)
     blocked = torch.zeros(patient.b, patient.n, patient.m, dtype=torch.bool)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from attention_doctor.call.forms import MEANINGS
 from attention_doctor.call.roles import (
     DOCUMENTS,
     ROTATIONS,
@@ -32,6 +33,7 @@ class Plan(NamedTuple):
     documents: str = ""  # the argument that takes the number of each token's document
     further: Mapping[str, Any] = MappingProxyType({})  # what is said
     unknown: tuple[str, ...] = ()  # what must be given, and is none of these
+    others: tuple[str, ...] = ()  # further masks, which are left out
     says: str = ""  # what True means in a boolean mask, by the docstring
 
     @property
@@ -56,8 +58,8 @@ def matched(
     parameters = named_parameters(function)
     inputs = {name: input_of(name) for name in parameters if name not in further}
     needed = [name for name in required(parameters) if name in inputs]
-    others = [x for x in parameters if x in inputs and parameters[x].default is None][:1]
-    places = [*needed, *others] if by_order else []
+    optional = [x for x in parameters if x in inputs and parameters[x].default is None][:1]
+    places = [*needed, *optional] if by_order else []
     unnamed = [x for x in places if not inputs[x] and x not in (*ROTATIONS, *DOCUMENTS)]
     tokens = _tokens(inputs, kind, unnamed)
     masks = [
@@ -67,6 +69,7 @@ def matched(
     ]
     words = mask.split()
     named = [name for name in parameters if name in words and name not in tokens]
+    named.sort(key=MEANINGS.__contains__)  # which may be meant by such a word
     masks.sort(key=lambda x: (x not in needed, x.endswith(("pad", "padding"))))
     takes_mask = next(iter(named or masks), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)
@@ -74,8 +77,9 @@ def matched(
     known = {*tokens, takes_mask, documents, *rotation}
     unknown = tuple(name for name in needed if name not in known)
     needs_mask = takes_mask in needed
+    others = tuple(name for name in masks if name != takes_mask)
     says = documented(function, takes_mask)
-    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown, says)
+    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown, others, says)
 
 
 def _tokens(inputs: dict[str, str], kind: str, unnamed: list[str]) -> dict[str, str]:
