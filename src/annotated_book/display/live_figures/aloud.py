@@ -48,8 +48,8 @@ def aloud(
             said = go_on(model, [edge, *begin.split()], words, longest=longest)
             first = " ".join(said).partition(" .")[0] + "."
             ax.text(0, 4 * i + j + 1, who, fontsize=12, va="center")
-            ink = {"color": COLOURS["hd"[j]], "fontweight": "bold", "va": "center"}
-            ax.text(1, 4 * i + j + 1, first, fontsize=13, **ink)
+            ink = COLOURS["hd"[j]]
+            ax.text(1, 4 * i + j + 1, first, fontsize=13, weight="bold", color=ink, va="center")
             told.append(f"{who}: {first}")
     ax.set(xlim=(0, 4), ylim=(6.5, -0.5))
     ax.axis("off")
