@@ -50,11 +50,8 @@ def _meets_keys(patient: Patient, inputs: Inputs, which: int) -> bool:
     part, shapes = dropouts(patient.module)[which][0], list[torch.Size]()
     if not isinstance(part, nn.modules.dropout._DropoutNd):
         return True  # a number of the class's own
-    handle = part.register_forward_pre_hook(lambda _, x: shapes.extend(y.shape for y in x[:1]))
-    try:
+    with part.register_forward_pre_hook(lambda _, x: shapes.extend(y.shape for y in x[:1])):
         patient.ask(inputs)
-    finally:
-        handle.remove()
     return not shapes or any(inputs.key.size(1) in shape for shape in shapes)
 
 
@@ -197,10 +194,8 @@ def deaf_to_hooks(patient: Patient) -> str:
         handle = module.register_forward_hook(lambda *_: ran.append(True))
     except RuntimeError as error:  # a scripted module
         raise NotAsked(str(error)) from error
-    try:
+    with handle:
         patient.ask(patient.draw(1))
-    finally:
-        handle.remove()
     if not ran and type(module).__call__ is nn.Module.__call__:
         raise NotAsked("the module's own call is bypassed, so hooks cannot run")
     return "" if ran else f"{type(module).__name__} defines `__call__`"

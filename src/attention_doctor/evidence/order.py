@@ -121,30 +121,24 @@ def unequal_keys(patient: Patient) -> str:
     if len(made) != 1 or patient.called_as == "cross":
         raise NotAsked("not one layer is known to make the values")
     ((layer, count),) = made
-    one, first = patient.draw(1), patient.draw(11).map(lambda x: 3 * x)
+    one, far = patient.draw(1), patient.draw(11).map(lambda x: 3 * x)
 
-    def effect(inputs: Inputs, size: float) -> Tensor:
-        """Give what values of this size add to the results."""
-        given = []
-        for factor in (0.0, size):
+    def added(inputs: Inputs, size: float = 1.0) -> Tensor:
+        """Give what equal values of this size add to the results."""
 
-            def change(_: nn.Module, __: object, y: Tensor, factor: float = factor) -> Tensor:
-                *others, values = y.chunk(count, -1)
-                equal = factor * torch.arange(1, values.size(-1) + 1).to(y).cos()
-                return torch.cat([*others, equal.expand_as(values)], -1)
+        def given(size: float) -> Tensor:
+            def change(_: nn.Module, __: object, y: Tensor) -> None:
+                y.chunk(count, -1)[-1][:] = size * torch.arange(y.size(-1) // count).to(y).cos()
 
-            handle = layer.register_forward_hook(change)
-            try:
-                given.append(patient.ask(inputs))
-            finally:
-                handle.remove()
-        return given[1] - given[0]
+            with layer.register_forward_hook(change):
+                return patient.ask(inputs)
 
-    added = effect(one, 1.0)
-    if not added.any() or patient.gap(effect(one, 2.0), 2 * added) > _SMALL:
+        return given(size) - given(0.0)
+
+    usual, twice, other = added(one), added(one, 2.0), added(one.replaced(far, slice(None), 0))
+    if not usual.any() or patient.gap(twice, 2 * usual) > _SMALL:
         raise NotAsked("results are no linear function of the values")
-    other = effect(one.replaced(first, slice(None), 0), 1.0)
-    moved, size = (x[:, -1].abs().amax(-1) for x in (other - added, added))
+    moved, size = (x[:, -1].abs().amax(-1) for x in (other - usual, usual))
     gap = (moved / size).nan_to_num(0.0).min().item()  # a query may score no key at all
     said = f"with equal values, another first token changes the last result by {gap:.0%}"
     return said * (gap > _MUCH)

@@ -122,8 +122,8 @@ def added_in_vain(e: Evidence) -> Sign | None:
         old = next(x for x in step.parents if x.from_tokens).value.flatten()
         new, scores = step.value.flatten(), seen.scores.flatten()
         if old.shape == new.shape == scores.shape and bool((new > LOW).all()):
-            changed = scores[new != old]
-            if bool((changed <= LOW).all()):
+            changed, added = scores[new != old], (new - old)[new != old]
+            if bool((changed <= LOW).all()) and added.min() < added.max():  # no mask is weak so
                 cause = "a bias by distance that is zero wherever a key is seen"
                 remedy = "Take the distance from a query back to its keys."
                 said = f"{len(changed)} scores change, and a mask hides them"
