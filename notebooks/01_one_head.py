@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *18 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *17 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -51,7 +51,8 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 #
 # PyTorch has attention built in as one call. All words go in three times: every word asks, is asked, and has something
 # to give. Out come the numbers that each has collected. Compare *animal* with *food*, with *thirsty* as the last word
-# (`EMBEDDINGS`) and with *sweet*.
+# (`EMBEDDINGS`) and with *sweet*. A comment such as `(8, 4)` gives the shape of what its line makes, here eight words of
+# four features.
 
 # %%
 it = WORDS.index("it")
@@ -99,20 +100,20 @@ display.soft_look_up(
 # Follow *it* by hand. Multiply its query with each title, feature by feature, and add up the products. This sum, the
 # dot product, is the **score**. For *it* and *thirsty* that makes
 # $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its own?
-#
-# In the code, a comment such as `(m, d)` gives the shape of what its line makes: m keys, each of width d. The shapes
-# before an arrow go into a product. `display.show` draws a table, and `[None]` makes a row of a list.
 
 # %%
 query = EMBEDDINGS[it]      # (d,)
 keys = values = EMBEDDINGS  # (m, d)
 scores = keys @ query       # (m, d) x (d,) -> (m,)
+
+# %% tags=["hide-input"]
 display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
 # *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. *It* agrees with its own key in three
 # features, 1 in each; *cat* shares only one with *it*, but has 3 there. So a score counts how well the directions agree,
-# and also how long the key is: a title in larger letters is easier to find.
+# and also how long the key is: a title in larger letters is easier to find. (In the comments m counts the keys, d is
+# their width, and the shapes before an arrow go into a product.)
 #
 # ### Warm-up: two scores
 #
@@ -210,7 +211,7 @@ print("✓ The same weights in both sentences, and by hand what PyTorch's call g
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# Below, n counts the queries and m the keys; `d_v` is the width of the values, here 4 as well. `key.mT` is $K^\top$, and
+# Below, n counts the queries; `d_v` is the width of the values, here 4 as well. `key.mT` is $K^\top$, and
 # `softmax(-1)` runs over the last axis, the keys. Now let all words ask, each in a row of the table: an **attention
 # map**. *Because* has four zeros, so that word asks for nothing. What will it get?
 
@@ -253,8 +254,8 @@ display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. As it stands here, attention is blind to order: shuffle the words, and the outputs are shuffled along. Order
-# has to come from outside. [The Transformer](09_transformer.ipynb) adds each word's place to its row,
-# [Positions](20_positions.ipynb) to queries, keys and scores.
+# has to come from outside. The chapter [The Transformer](09_transformer.ipynb) adds each word's place to its row; the
+# chapter [Positions](20_positions.ipynb) turns queries and keys by it, or adds it to the scores.
 
 # %% tags=["proof"]
 order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
@@ -294,13 +295,12 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # only because the cat and the milk were a draw.
 #
 # Better not to count who is there, but to ask: *is something said about an animal?* Then the question is no longer the
-# word's own numbers. Put a matrix between them, $W_Q$. It is empty but for one number: *quality* asks for *animal*.
+# word's own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number: *quality* asks
+# for *animal*.
 
 # %% tags=["fold-input"]
 to_query = torch.zeros(4, 4)
 to_query[3, 0] = 2.0  # quality asks for animal
-_, of_cats = attend(cats @ to_query, cats, cats)  # (8, 4), (8, 8)
-_, of_milk = attend(milk @ to_query, milk, milk)  # (8, 4), (8, 8)
 display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-query")
 
 # %% [markdown]
@@ -308,53 +308,96 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 # row as many times as the word has of its feature, and adds up the rows. So the query of *it* was `(1, 1, 0, 1)` and is
 # now `(2, 0, 0, 0)`. Does it bring home the right answer?
 
-# %% tags=["hide-input"]
-asked = {
-    ("cats … sweet",): (CATS, of_cats[it], cats[:, [0, 3]]),
-    ("milk … thirsty",): (MILK, of_milk[it], milk[:, [0, 3]]),
-}
-display.collects(two, asked, ["animal", "quality"], it, name="with-w-q")
-
-# %% [markdown]
-# Worse, although the lines go to the animals now: 2.57 of animal, the most of all, where a drink is sweet. *It* asks for
-# animals, and each hands over *animal*. But the answer is there, in the other bar: 0.10 of quality in the first sentence,
-# 1.09 in the second. That is what an animal should hand over.
-
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So question, title and pages part: each gets a matrix, whose numbers training finds. $W_Q$ decides what a word asks
-# for, $W_K$ what it can be found by, $W_V$ what it hands over when it is found. A fourth, $W_O$, decides under which
-# features the word that asked receives it. An embedding is e wide; queries, keys and from here on values, too, are d
-# wide. So the first three are `(e, d)`, and $W_O$ is `(d, e)`.
-#
-# Here is a head of width 2, set by hand, for one question: *is something said about an animal?* Words hand over their
-# *quality*. They are found by their *animal*, and a little by their *quality*. Read from left to right:
-# each matrix stands over what it makes, and each score is divided by √2, the root of the new width, before the softmax.
+# A head has three more. Press them in, one after the other, and try the first two sentences each time. The dashed line is
+# your verdict. It stands at 0.38, or 3/8: that is what *because*, which asks for nothing, collects of *quality* in each of
+# these sentences. A bar beyond the line is a *yes*, *it* is an animal. Guess: in which of the two does $W_Q$ alone say
+# *yes*?
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
+found_by = torch.eye(4)[:, [0, 3]]                # (e, d), animal and quality
+asks, as_it_is = torch.zeros(4, 2), torch.eye(4)  # (e, d), (e, e)
+asks[3] = torch.tensor([2.0, 1.0])
+hand_over, write = torch.zeros(4, 4), torch.zeros(4, 4)
+hand_over[3, 3] = write[3, 0] = 1.0  # quality, which is written as animal
+steps = {
+    "W_Q": (to_query, as_it_is, as_it_is, as_it_is),
+    "+ W_V": (to_query, as_it_is, hand_over, as_it_is),
+    "+ W_O": (to_query, as_it_is, hand_over, write),
+    "+ W_K": (asks, found_by, hand_over, write),
+}
+notes = {
+    "W_Q": "It asks for animals. All hand over all that they are.",
+    "+ W_V": "Each word hands over its quality, and nothing else.",
+    "+ W_O": "What comes home as quality is written as animal.",
+    "+ W_K": "It asks with (2, 1), and words are found by their quality, too.",
+}
+
+# %% tags=["hide-input"]
+last = {"cats … sweet": CATS, "milk … thirsty": MILK}
+last["cats … thirsty"] = [*CATS[:-1], "thirsty"]
+built, told, idle = {}, {}, []
+for sentence, words in last.items():
+    x = embed(words)  # (8, 4)
+    for step, (w_q, w_k, w_v, w_o) in steps.items():
+        _, shares = attend(x @ w_q, x @ w_k, x @ w_v)  # (8, 4), (8, 8)
+        built[sentence, step] = (words, shares[it], (x @ w_v @ w_o)[:, [0, 3]])
+        told[sentence, step] = notes[step]
+        idle.append((shares[words.index("because")] @ x)[3].item())
+display.collects(
+    {"sentence": list(last), "the head has": list(steps)},
+    *(built, ["animal", "quality"], it),
+    name="step-by-step",
+    line=(3 / 8, "no", "yes"),
+    notes=told,
+    asks="“It” = animal?",
+    receives=["+ W_O", "+ W_K"],
+)
+
+# %% [markdown]
+# **$W_Q$, what a word asks for.** *Yes* both times, and 2.57 of animal, the most of all, where a drink is sweet. The
+# lines go to the animals now, but each animal hands over *animal*. Look at the other bar: 0.10 of quality in the first
+# sentence, 1.09 in the second. The answer is there.
+#
+# **$W_V$, what a word hands over when it is found.** So hand over *quality* and not *animal*. Cats have none: they take the
+# weight and bring nothing. *Thirsty*, which has 2 of animal itself, is found in the second sentence, and brings 2 of
+# quality. Now both verdicts are right.
+#
+# **$W_O$, where it is written.** The answer came home as *quality*, and *it* wanted to know about *animal*. A quality said
+# of an animal makes *it* more of an animal. So the 1.09 that *it* **collects** of quality, *it* **receives** as animal.
+#
+# **$W_K$, what a word can be found by.** Is the head done? Try the third sentence, *cats and kittens drank because it
+# was thirsty*, without the last matrix: 0.32, a *no*. Two cats keep the weight, and *thirsty*, with 2 of animal
+# against 3, is hardly found. So let a word be found by its *quality*, too, and let *it* ask for a bit of that: beside the 2
+# for animal goes a 1. Now 0.67 arrives, a *yes*.
+#
+# A title of two numbers is enough for that. Here are the four matrices, set by hand; in a model, training finds their
+# numbers. An embedding is e wide; queries, keys and from here on values, too, are d wide. The value needs only one
+# number, so $W_V$ has an idle column, and $W_O$ an idle row.
+
+# %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
-four, shown = {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}, ["cat", "it", "thirsty"]
-display.through_matrices(
-    EMBEDDINGS, four, WORDS, FEATURES, "it", shown, name="through-four"
-)
+
+# %% tags=["proof"]
+for words in last.values():
+    x = embed(words)                                         # (8, 4)
+    four, _ = attend(x @ W_Q, x @ W_K, x @ W_V)              # (8, 2), (8, 8)
+    wide, _ = attend(x @ asks, x @ found_by, x @ hand_over)  # (8, 4), (8, 8)
+    torch.testing.assert_close(four @ W_O, wide @ write)
+torch.testing.assert_close(torch.tensor(idle), torch.full((12,), 3 / 8))
+print("✓ These four give what the last step gives; “because” collects 3/8 at every step.")
 
 # %% [markdown]
-# *Cat* and *thirsty* score 6 each and share nearly all the weight. This head finds both; only *thirsty* brings anything,
-# for the cat has no quality to hand over: *it* receives 0.46 · 0 + 0.05 · 1 + 0.46 · 2, which is 0.97. The question is
-# about an animal, and the answer comes from the word of *quality*.
-#
-# Is 0.97 a lot? *Because* comes without a question, and goes home with the average of what the eight words hand over,
-# 3/8. Take this 0.38 as a line to read against: above it, the head says *yes*, below it *no*. The line is yours, and not
-# the model's; nothing is ever subtracted.
-#
 # ## How far along the arrow
 #
-# Two numbers are a place on paper. The arrow is the query of *it*: drag its tip, or use the sliders. *Sweet* has as much
-# quality to hand over as *thirsty*. Press it: where does a *no* come from?
+# Two numbers are a place on paper. Back to the first sentences, with their one *cat*. The arrow is the query of *it*, and
+# you can drag its tip. *Sweet* has as much quality to hand over as *thirsty*. Press it: where does a *no*
+# come from?
 
 # %% tags=["hide-input"]
 both = {
@@ -362,18 +405,21 @@ both = {
     for words, x in ((WORDS, EMBEDDINGS), (SWEET, SWEET_EMBEDDINGS))
 }
 display.needle(
-    (EMBEDDINGS @ W_Q)[it], both, WORDS[:-1], ("animal", "quality"), who="it", name="needle"
+    (EMBEDDINGS @ W_Q)[it],
+    *(both, WORDS[:-1], ("animal", "quality")),
+    who="it",
+    name="needle",
+    line=(3 / 8, "“It” = animal?"),
 )
 
 # %% [markdown]
-# From the cat. It takes 0.80 of the weight and gives 0, so only 0.19 arrives. That is how this head says *no*: a word that
-# nothing is said about takes the weight, and hands over nothing.
+# From two sides. *Thirsty* scores 6, as much as the cat, so they take 0.46 each, and *thirsty* hands over 2: *it* collects
+# 0.97. *Sweet* scores only 2. Now the cat takes 0.80, and the cat has nothing to hand over: 0.19. The weight that
+# *sweet* does not win goes to a word that says nothing.
 #
-# A score is how far along the arrow a key stands, times the length of the arrow. On a dashed line all scores are
-# equal, and one such line goes through *cat* and *thirsty*. Make the arrow longer, and the winners take more; a
-# *temperature* below 1, by which all scores are divided, does the same. Now lay it flat, at (2, 0), back with *thirsty*:
-# 0.40 arrives, still above the line. What, then, does the 1 buy? Keep the question until [the
-# end](#cell-id=thirsty-or-sweet). And can you turn the arrow so that *it* collects more with *sweet* than with *thirsty*?
+# A score is how far along the arrow a key stands, times the length of the arrow: on a dashed line all scores are
+# equal. Make the arrow longer, and the winners take more; a *temperature* below 1, by which all scores are divided, does
+# the same. Can you turn the arrow so that *it* collects more with *sweet* than with *thirsty*?
 
 # %% tags=["proof"]
 away = torch.tensor([-1.0, 1.0])
@@ -394,7 +440,7 @@ print("✓ At (−1, 1), “it” collects more than twice as much with sweet as
 # %% tags=["hide-input"]
 torch.manual_seed(0)
 walks = (torch.randn(4000, 1024) * torch.randn(4000, 1024)).cumsum(-1)
-drawing, (ax,) = display.panels(560, 230)
+drawing, (ax,) = display.panels(350, 230)
 places = [0, *range(32, 1025, 32)]
 for walk in walks[:10]:
     heights = [0, *walk[31::32].tolist()]
@@ -403,18 +449,18 @@ roots = [math.sqrt(place) for place in places]
 for way in (1, -1):
     edge = [way * root for root in roots]
     ax.plot(places, edge, color=display.COLOURS["d"], linestyle="--")
-ax.text(900, 46, "√d", color=display.COLOURS["d"], fontsize=12)
+ax.text(840, 48, "√d", color=display.COLOURS["d"], fontsize=12)
 told = []
 for d in (64, 256, 1024):
     size = f"{walks[:, d - 1].square().mean().sqrt():.0f}"
     ax.axvline(d, color="#808080", linewidth=0.8)
-    ax.text(d, 88, f"size {size}", ha="center", fontsize=12)
+    ax.text(d, 88, size, ha="center", fontsize=12)
     told.append(f"{size} at d = {d:,}")
 ax.set(
     xlim=(0, 1090), ylim=(-84, 84), yticks=[-60, -32, 0, 32, 60], xlabel="products added, d"
 )
 ax.set_xticks([64, 256, 1024], ["64", "256", "1,024"])
-caption = "Above: the typical size (root mean square) of 4,000 scores."
+caption = "Above: the typical size (root mean square) of 4,000 such scores."
 alt = f"Ten scores as their products are added. Typical size: {', '.join(told)}."
 display.finish(drawing, name="walks", alt=alt, caption=caption)
 
@@ -423,8 +469,8 @@ display.finish(drawing, name="walks", alt=alt, caption=caption)
 # variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
-# What does the size do to the weights? Take 32 random queries and 16 random keys, and widen the head. Divide the scores
-# *by 1*, *by √d*, and *by d*, the obvious repair. Guess first: what is wrong with it?
+# And the weights? Widen the head, for 32 random queries and 16 random keys: first with the scores as they are, then
+# divided by √d.
 
 
 # %% tags=["fold-input"]
@@ -440,6 +486,25 @@ def products(d: int) -> Tensor:
     return query @ key.mT  # (n, d) x (d, m) -> (n, m)
 
 
+by_width = {width: products(width) for width in (4, 16, 64, 256)}
+display.divided(by_width, name="wider-and-wider", width=64, query=10)
+
+# %% [markdown]
+# Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**, and
+# hardly any gradient comes back to such a query. With the root it is 0.21 at width 4 and 0.24 at 256: one key can stand
+# out, and does not take all. Dividing by d would be too much, as the fold shows.
+
+# %% [markdown] name="the-derivative-of-the-softmax"
+# <!-- deeper: The derivative of the softmax -->
+# ### Going deeper: The derivative of the softmax
+#
+# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
+# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
+# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size, in the figure, is
+# the root of the sum of its squared entries, for the median query. Divide *by 1*, *by √d*, and *by d*.
+
+
+# %% tags=["fold-input"]
 def measure(scores: Tensor) -> tuple[float, float, float]:
     """Measure the deviation of scores, the size of the derivative, the largest weight.
 
@@ -454,25 +519,11 @@ def measure(scores: Tensor) -> tuple[float, float, float]:
 
 
 # %% tags=["hide-input"]
-by_width = {width: products(width) for width in (4, 16, 64, 256)}
 display.saturation(by_width, measure, name="why-root-d", width=64, query=10)
 
 # %% [markdown]
-# The derivative says how far the weights move when a score does. Undivided, it dies out as the head gets wider: for many
-# queries one key takes nearly everything. The softmax is **saturated**, and hardly any gradient comes back to such a
-# query. Divided by d, the scores shrink instead, until at 256 no weight is far from one sixteenth, a plain average. With
-# the root, one weight can stand out, and does not take all.
-
-# %% [markdown] name="the-derivative-of-the-softmax"
-# <!-- deeper: The derivative of the softmax -->
-# ### Going deeper: The derivative of the softmax
-#
-# Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
-# where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
-# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size, in the figure, is
-# the root of the sum of its squared entries, for the median query.
-#
-# Divided by d, it is as steady as with the root. But from a score to its query the gradient is divided by d once more.
+# Undivided, the derivative dies out as the head gets wider. Divided by d, the scores shrink instead, until at 256 no
+# weight is far from one sixteenth, a plain average. Its derivative is as steady as with the root. But from a score to its query the gradient is divided by d once more.
 # Here is what backpropagation brings to each query from a random loss:
 
 
@@ -628,8 +679,7 @@ exercises.one_head.check_attend.folded(my_attend)
 # ## Thirsty or sweet?
 #
 # In a module an optimiser can train the four matrices; they begin at random, divided by a root, so that a product with
-# them is about as large as what goes in. Where query, key and value are the same words, this is **self-attention**; in
-# translation, the words of the new sentence ask those of the original, **cross-attention**, and n and m may differ.
+# them is about as large as what goes in. Where query, key and value are the same words, this is **self-attention**.
 
 
 # %%
@@ -666,9 +716,7 @@ v = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)              # (5
 ours, theirs = attend(q, k, v)[0], F.scaled_dot_product_attention(q, k, v)  # (3, 7)
 torch.testing.assert_close(ours, theirs)
 torch.testing.assert_close(gradients(ours, [q, k, v]), gradients(theirs, [q, k, v]))
-print("✓ The three lines are PyTorch's own function: outputs and gradients.")
 
-# %% tags=["proof"]
 head = OneHead(embed_dim=6, head_dim=6).double()
 torchs = nn.MultiheadAttention(embed_dim=6, num_heads=1, bias=False, dtype=torch.float64)
 torchs.in_proj_weight.data = torch.cat([head.w_q.mT, head.w_k.mT, head.w_v.mT]).detach()
@@ -681,67 +729,48 @@ stored = [torchs.in_proj_weight, torchs.out_proj.weight]
 of_q, of_x, of_stacked, of_out = gradients(their_out, [q, x, *stored])
 apart = [matrix.mT for matrix in of_stacked.chunk(3)]
 torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
-print("✓ The module is nn.MultiheadAttention(6, 1, bias=False), gradients included.")
+print("✓ Outputs and gradients are those of PyTorch's function, and of its module.")
 
 # %% [markdown]
-# Now put the four matrices made by hand into it, and ask the question of the first page. Three beginnings, two endings:
-# how often is the head right? Then count again with the arrow laid flat, `level`, at (2, 0).
+# Now put the four matrices made by hand into it, and play against the head. Is *it* an animal? Guess each time what the
+# head will say, before you see how much *animal* *it* receives.
 
-# %%
-level = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 0]])  # (4, 2)
-head, flat = OneHead(embed_dim=4, head_dim=2), OneHead(embed_dim=4, head_dim=2)
-for each, w_q in ((head, W_Q), (flat, level)):
-    each.load_state_dict({"w_q": w_q, "w_k": W_K, "w_v": W_V, "w_o": W_O})
-
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
+head = OneHead(embed_dim=4, head_dim=2)
+head.load_state_dict({"w_q": W_Q, "w_k": W_K, "w_v": W_V, "w_o": W_O})
 three = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
-starts = dict(zip(three, (WORDS, CATS, MILK)))
-answers = {}
-for start, words in starts.items():
-    for last in ("thirsty", "sweet"):
-        for asks, asked in (("(2, 1)", head), ("(2, 0)", flat)):
-            said = [*words[:-1], last]
-            x = embed(said)                 # (8, 4)
-            _, shares = asked(x, x, x)      # (8, 4), (8, 8)
-            gives = (x @ W_V @ W_O)[:, :1]  # (8, 1)
-            answers[start, last, asks] = (said, shares[it].detach(), gives)
-notes = {}
-for asks in ("(2, 1)", "(2, 0)"):
-    notes[three[0], "thirsty", asks] = "“It” means the cat."
-    notes[three[0], "sweet", asks] = "“It” does not mean the cat."
-    notes[three[2], "sweet", asks] = "Wrong: nothing here is an animal."
-notes[three[1], "thirsty", "(2, 0)"] = "Wrong: the two animals keep the weight."
-rows = {
-    "sentence": three,
-    "it was": ["thirsty", "sweet"],
-    "asks with": ["(2, 1)", "(2, 0)"],
-}
-border = (3 / 8, "no", "yes")
-display.collects(rows, answers, FEATURES[:1], it, name="answers", line=border, notes=notes)
+game, received = {}, {}
+for start, words in zip(three, (WORDS, CATS, MILK)):
+    for last_word in ("thirsty", "sweet"):
+        said = [*words[:-1], last_word]
+        x = embed(said)                  # (8, 4)
+        written, shares = head(x, x, x)  # (8, 4), (8, 8)
+        received[start, last_word] = written[it, 0].item()
+        takes = zip(said, shares[it].tolist())
+        most = ", ".join(f"{word} {share:.2f}" for word, share in takes if share > 0.09)
+        true = last_word == "thirsty"
+        number = received[start, last_word]
+        game[f"{start} … {last_word}"] = (number, true, f"Most weight: {most}.")
+display.scoreboard(game, 3 / 8, "Is “it” an animal?", name="answers")
 
 # %% [markdown]
-# Five of six. Flat, it is four: with a second animal in the sentence, only 0.23 is left of the 0.40, and thirsty cats are
-# a *no*. So this is what the 1 buys: margin. With it, 0.67 arrives.
-#
-# One mistake stays: *milk and cream vanished because it was sweet*. Where nobody is an animal, no cat takes the weight,
-# and the head lies: 0.90. A soft look-up never comes back empty. The weights add up to one, so they go to *it* itself and
-# to *sweet*, and both hand over their quality.
+# Five of six. If you foresaw all six, you read the head and not the sentences. The mistake is the last one. Where nobody is
+# an animal, no cat takes the weight, and a soft look-up never comes back empty. So the weight goes to *it* itself, 0.45,
+# and to *sweet*, 0.22; both hand over their quality, and the head lies: 0.90.
 #
 # And in a Transformer, what *it* receives is [added](08_transformer_layers.ipynb) to the word's own row, without any
-# line: even the *no* of 0.19 adds a bit of animal. One number is not enough. The next chapter gives the food a head of
-# its own, and the two can be compared.
+# line: even the *no* of 0.19 adds a bit of animal. One number is not enough.
 
 # %% tags=["proof"]
-for (_, _, asks), (said, shares, gives) in answers.items():
-    x = embed(said)                                                    # (8, 4)
-    written, _ = head(x, x, x) if asks == "(2, 1)" else flat(x, x, x)  # (8, 4), (8, 8)
-    torch.testing.assert_close(written[it, :1], shares @ gives)
-    assert gives.mean() == 3 / 8  # what "because" collects: one line for all
 right = [
-    (k[1] == "thirsty") == ((w @ v).item() > 3 / 8) for k, (_, w, v) in answers.items()
+    (last_word == "thirsty") == (number > 3 / 8)
+    for (_, last_word), number in received.items()
 ]
-assert (sum(right[::2]), sum(right[1::2])) == (5, 4)
-print("✓ The module writes what is drawn; five of six are right, with a flat arrow four.")
+assert sum(right) == 5
+first = embed(WORDS)                                      # (8, 4)
+mixed, _ = attend(first @ W_Q, first @ W_K, first @ W_V)  # (8, 2), (8, 8)
+torch.testing.assert_close(mixed[it, 0].item(), received[three[0], "thirsty"])
+print("✓ Five of six are right, and the module receives what the needle collects.")
 
 # %% [markdown]
 # ## What you have now

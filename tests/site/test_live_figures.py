@@ -241,11 +241,12 @@ def needle(data):
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
-        texts = ["score", "weight", f"{whole:.2f} of quality", "it collects"]
+        verdict = "yes" if whole > 3 / 8 else "no"
+        texts = ["score", "weight", f"{whole:.2f} of quality: {verdict}", "it collects"]
         texts += [text for row in parts for text in row]
         yield (
             done,
-            [f"Weights: {', '.join(each)}.", f"“it” collects {whole:.2f} of quality."],
+            [f"Weights: {', '.join(each)}.", f"of quality. “It” = animal? {verdict}."],
             {".aa-stage .aa-panels > :last-child text": texts},
         )
 
@@ -346,6 +347,44 @@ def saturation(data):
         said = f"Width {d}, scores divided by {name}: they deviate by {deviation:.2f}"
         rest = [f"{size:.3f}", f"Query {query + 1} ", f"{share:.2f}", f"key {key + 1}"]
         yield done, [said, *rest], {"text[font-weight=bold]": [f"{size:.3f}"]}
+
+
+def divided(data):
+    one = chapters.load("01_one_head")
+    for done, d, by in [
+        (None, 4, 1),
+        (("slider", "width d", "End"), 256, 1),
+        (("button", "divided by √d", ""), 256, 16),
+        (("slider", "width d", "ArrowLeft"), 64, 8),
+    ]:
+        weights = (one.products(d) / by).softmax(-1)
+        name = f"divided by √{d} = {by}" if by > 1 else "not divided"
+        said = f"{weights[10].max():.2f}; on average over 32 queries, {weights.amax(-1).mean():.2f}"
+        shown = {f".aa-stage svg text:text-is('width {d}, {name}')": [ANY]}
+        yield done, [f"Width {d}, scores {name}", said], shown
+
+
+def scoreboard(data):
+    one = chapters.load("01_one_head")
+    names = [row["sentence"] for row in data["rows"]]
+    assert len(names) == 6
+    yield None, ["Guess what the head says"], {".aa-stage [font-weight=bold]": [""] * 6}
+    foreseen = 0
+    shown = [""] * 6
+    for done, place in enumerate((5, 0, 3), 1):
+        *beginning, _, last = names[place].split()
+        x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
+        mixed, _ = one.attend(x @ one.W_Q, x @ one.W_K, x @ one.W_V)
+        number = mixed[5, 0].item()
+        says = "yes" if number > 3 / 8 else "no"
+        right = "right" if (says == "yes") == (last == "thirsty") else "wrong"
+        foreseen += says == "no"
+        shown[place] = f"{number:.2f}: {says}, {right}"
+        head = f"the head is right in {done - 1} of {done}."  # the first is its mistake
+        act = ("button", f"no: {names[place]}", "")
+        said = [f"that is {right}", f"You foresaw {foreseen} of {done}; {head}"]
+        yield act, said, {".aa-stage [font-weight=bold]": list(shown)}
+    yield ("button", f"yes: {names[5]}", "Enter"), [f"You foresaw {foreseen} of 3"], {}
 
 
 def first_look(data):

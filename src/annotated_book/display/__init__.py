@@ -20,6 +20,7 @@ _HOMES = {
     "clocks": "live_figures.clocks",
     "collects": "live_figures.collects",
     "diff": "code",
+    "divided": "live_figures.divided",
     "excerpts": "code",
     "finish": "plots",
     "first_look": "live_figures.first_look",
@@ -47,6 +48,7 @@ _HOMES = {
     "rooms": "house",
     "rotation": "live_figures.rotation",
     "saturation": "live_figures.saturation",
+    "scoreboard": "live_figures.scoreboard",
     "shelf": "memory",
     "show": "tables",
     "shares": "mask_figures",
@@ -72,7 +74,6 @@ _HOMES = {
     "whole_map": "computation",
     "whole_transformer": "layer_drawings",
     "whole_way": "way_through",
-    "through_matrices": "in_matrices",
     "through_matrix": "in_matrices",
     "wrong_merge": "way_through",
 }

@@ -325,6 +325,43 @@ def test_what_a_word_collects_is_drawn_and_told_of_every_sentence():
     assert "The weights of “b”: a 0.25, b 0.75." in figure.text
 
 
+def test_a_bar_beyond_the_line_answers_the_question():
+    values = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
+    scenes = {
+        (at,): (["a", "b"], torch.tensor([w, 1 - w]), values) for at, w in (("x", 0.2), ("y", 0.8))
+    }
+    given = {"line": (1.0, "no", "yes"), "asks": "Warm?", "receives": ["y"]}
+    figure = display.collects({"at": ["x", "y"]}, scenes, ["wet", "warm"], 1, name="try", **given)
+    told = list(parse(figure).select_one("p").stripped_strings)
+    assert told == [
+        "x: Warm? no: “b” collects 0.00 of wet and 0.40 of warm.",
+        "y: Warm? yes: “b” receives 0.00 of wet and 1.60 of warm.",
+    ]
+
+
+def test_a_wider_head_gives_one_key_more_unless_it_is_divided():
+    scores = torch.tensor([[4.0, 0.0], [0.0, 2.0]])  # (n, m)
+    figure = display.divided({4: scores}, name="try", width=4, query=1)
+    (width,) = given(figure)["widths"]
+    assert width["weights"] == [[12, 88], [27, 73]]
+    assert width["most"] == ["0.88", "0.73"]
+    assert width["usual"] == ["0.93", "0.81"]
+
+
+def test_a_scoreboard_counts_what_the_head_got_right():
+    sentences = {"a & b": (0.5, True, "So."), "c": (0.2, False, "No."), "d": (0.6, False, "Oh.")}
+    figure = display.scoreboard(sentences, 0.4, "Is it?", name="try")
+    rows = given(figure)["rows"]
+    assert [(row["number"], row["says"], row["right"]) for row in rows] == [
+        ("0.50", "yes", True),
+        ("0.20", "no", True),
+        ("0.60", "yes", False),
+    ]
+    assert "d: Is it? 0.60, yes, wrong. Oh. The head is right in 2 of 3." in figure.text
+    bars = [float(bar["width"]) for bar in parse(figure).select("rect")]
+    assert bars == [pytest.approx(row["wide"]) for row in rows]
+
+
 def test_a_mix_lies_between_what_is_mixed():
     scenes = {"one": (2.0, -2.0), "other": (0.0, 4.0)}
     figure = display.lukewarm(scenes, 0.75, ["cat", "milk"], name="try")

@@ -102,16 +102,6 @@ def strips(name="strips"):
     return display.back_together(collected, merged, merged @ w_o, WORDS, 1, features, name=name)
 
 
-def a_way_through_matrices(name="matrices"):
-    w_o = torch.tensor([[1.0, 0, 0], [0, 0, 0]])
-    given = {"W_Q": torch.eye(3, 2), "W_K": 2 * torch.eye(3, 2), "W_V": torch.ones(3, 2)}
-    x = torch.tensor([[1.0, 0, 0], [3, 1, 0], [0, 2, 5]])
-    features = ["x", "y", "z"]
-    return display.through_matrices(
-        x, {**given, "W_O": w_o}, WORDS, features, "a", ["bee", "sees"], name=name
-    )
-
-
 def two_looks(name="looks"):
     return display.looks([(WORDS, weights(2, 3, 3))] * 2, 1, name=name)
 
@@ -136,7 +126,6 @@ def texts(figure):
         the_wrong_merge,
         two_glasses,
         strips,
-        a_way_through_matrices,
         two_looks,
     ],
 )
@@ -181,14 +170,6 @@ def test_one_row_of_the_strips_is_written_out():
     apart = ["2.00", "3.00", "8.00", "9.00"]
     assert seen == [*apart, *apart, "2.00", "8.00", "3.00", "9.00"]
     assert "times W_O: 2.00 8.00 3.00 9.00, under u, v, w, x" in strips().text
-
-
-def test_each_role_goes_through_its_matrix():
-    figure = a_way_through_matrices()
-    assert "bee times W_K: 6 2; sees times W_K: 0 4; bee times W_V: 4 4" in figure.text
-    assert "bee scores 1·6 + 0·2 = 6, weight 0.93" in figure.text
-    assert "1·6 + 0·2 = 6" in texts(figure)
-    assert texts(figure).count("3.87") == 3, "two numbers are collected, one is received"
 
 
 def test_a_row_goes_through_a_matrix():
@@ -254,7 +235,7 @@ def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
-    made = (two_glasses(), a_sheet(), some_sums(), strips(), a_way_through_matrices())
+    made = (two_glasses(), a_sheet(), some_sums(), strips())
     for figure in (lines, looks, two_stacks(words=words), *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels

@@ -90,7 +90,7 @@ function drawBars(scene, features, unit, line) {
     return { bars, names, sum, parts: [head, ...bars, ...names, sum] };
   });
   const end = TOP + STEP * features.length;
-  const root = canvas(end, ...rows.flatMap(({ parts }) => parts), ...border(line, unit, end));
+  const root = canvas(end, ...border(line, unit, end), ...rows.flatMap(({ parts }) => parts));
   const show = ({ words, parts, sums }) => {
     rows.forEach(({ bars, names, sum }, i) => {
       let x = LEFT;

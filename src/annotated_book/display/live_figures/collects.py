@@ -1,7 +1,7 @@
 """What one word collects in several sentences: whom it looks at, and what each of them brings."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from itertools import product
 from typing import Any
@@ -28,6 +28,8 @@ def collects(
     name: str,
     line: tuple[float, str, str] | None = None,
     notes: Mapping[tuple[str, ...], str] | None = None,
+    asks: str = "",
+    receives: Collection[str] = (),
 ) -> Output:
     """Show one word's weights, and what it collects by them, stacked by who brings it.
 
@@ -38,8 +40,11 @@ def collects(
         features: f names of what is collected.
         query: the place of the word that asks, in every sentence.
         name: the figure's name, see ``finish``.
-        line: a height to compare with, and the names of less and of more.
+        line: a height to compare with, and the names of less and of more; one bar beyond it is
+            more.
         notes: what is said under a scene besides its numbers.
+        asks: the question that the names of less and of more answer.
+        receives: the choices at which the word *receives*, behind its last matrix.
     """
     every = list(product(*choices.values()))
     sums = {key: scenes[key][1] @ scenes[key][2] for key in every}
@@ -50,8 +55,10 @@ def collects(
         words, weights, values = scenes[key]
         written = [f"{number:.2f}" for number in sums[key].tolist()]
         of = " and ".join(f"{x} of {feature}" for x, feature in zip(written, features, strict=True))
-        verdict = f": {line[1 + int(sums[key][0] > line[0])]}" if line else ""
-        said = f"“{words[query]}” collects {of}{verdict}. {(notes or {}).get(key, '')}".strip()
+        verdict = line[1 + int(sums[key].max() > line[0])] if line else ""
+        first, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}" * bool(line))
+        gets = "receives" if {*key} & {*receives} else "collects"
+        said = f"{first}“{words[query]}” {gets} {of}{after}. {(notes or {}).get(key, '')}".strip()
         drawn.append(
             {
                 "words": list(words),

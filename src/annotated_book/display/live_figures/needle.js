@@ -1,7 +1,8 @@
 // The needle: a query as an arrow among keys. A score is how far along it a key stands, times its length.
 // sentences: the last word of each, and its keys: [name, [x, y], how many words have it, value] each
 // who: the word that asks; axes: what x and y count, y also what is collected
-// query: where the arrow begins; reach: the least and the greatest number on either axis
+// query: where the arrow begins; reach: the least and the greatest number on either axis; line: if any, above what the
+//   sum means yes, and the question
 //
 // A test compares scores and weights with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
@@ -28,7 +29,7 @@ const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { sentences, who, axes, query, reach } = model.get("data");
+    const { sentences, who, axes, query, reach, line } = model.get("data");
     const now = { query: [...query], warm: TEMPERATURES.indexOf(1), sentence: 0 };
     const panels = element("div", { class: "aa-panels" });
     const words = readout();
@@ -48,11 +49,13 @@ export default {
       const weights = weigh(now.query, keys, TEMPERATURES[now.warm]);
       const sum = collect(weights, keys);
       plane.show(now.query);
-      bars.show(scores, weights, sum);
+      const verdict = line && (sum > line[0] ? "yes" : "no");
+      bars.show(scores, weights, sum, verdict ? `: ${verdict}` : "");
       const each = keys.map(([name], i) => `${name} ${weights[i].toFixed(2)}`).join(", ");
       words.textContent =
         `The query is (${now.query.map((x) => said(x)).join(", ")}). Weights: ${each}. ` +
-        `“${who}” collects ${sum.toFixed(2)} of ${axes[1]}.`;
+        `“${who}” collects ${sum.toFixed(2)} of ${axes[1]}.` +
+        (verdict ? ` ${line[1]} ${verdict}.` : "");
     };
     const ask = (place) => {
       now.query = place.map((x) => Math.round(10 * Math.min(reach[1], Math.max(reach[0], x))) / 10);
@@ -144,8 +147,8 @@ function drawBars(keys, collects, what) {
   root.append(label("score", 98, 14), label("weight", 142, 14), total);
   root.append(label(collects, 110, low + 4, { "text-anchor": "end", "font-size": 13 }));
   root.append(...rows.flatMap((row) => Object.values(row)));
-  const show = (scores, weights, sum) => {
-    total.textContent = `${sum.toFixed(2)} of ${what}`;
+  const show = (scores, weights, sum, verdict) => {
+    total.textContent = `${sum.toFixed(2)} of ${what}${verdict}`;
     rows.forEach(({ bar, score, weight }, i) => {
       bar.setAttribute("width", 150 * weights[i]);
       score.textContent = said(scores[i]);

@@ -18,6 +18,7 @@ def needle(
     *,
     who: str,
     name: str,
+    line: tuple[float, str] | None = None,
 ) -> Output:
     """Show a query among keys, and lines on which all scores are equal; alive, the query moves.
 
@@ -28,6 +29,7 @@ def needle(
         axes: what the two numbers count; a value counts the second.
         who: the word that asks.
         name: the figure's name, see ``finish``.
+        line: a height above which what is collected means yes, and the question.
     """
     drawn = []
     for last, (keys, values) in sentences.items():
@@ -60,7 +62,7 @@ def needle(
         bars.text(of[word] + 0.02, i, f"{of[word]:.2f}", va="center")
         said.append(f"{word} at ({x:g}, {y:g}) scores {score:g} and gets {of[word]:.2f}")
     heights = [f"{word}, {a * x + b * y:g}" for word, (x, y), *_ in shown]
-    sum_ = f"{collected:.2f} of {axes[1]}"
+    sum_ = f"{collected:.2f} of {axes[1]}{_verdict(collected, line, ': ')}"
     bars.text(0.02, len(shown), sum_, va="center", color=COLOURS["d"], fontweight="bold")
     bars.set_yticks(range(len(shown) + 1), [*heights, f"{who} collects"])
     bars.set(xlim=(0, 0.6), xticks=[], title="key and score, weight")
@@ -72,14 +74,15 @@ def needle(
     asks = f"The query ({a:g}, {b:g}) as an arrow among keys"
     alt = (
         f"{asks}; a line through each key is square to it. {'; '.join(said)} each. “{who}” "
-        f"collects {collected:.2f} of {axes[1]}."
+        f"collects {collected:.2f} of {axes[1]}.{_answer(collected, line)}"
     )
     for last, rows in drawn[1:]:
         keys, values = sentences[last]
         weights = (keys @ query / math.sqrt(2)).softmax(-1)
         each = dict(zip([*words, last], weights.tolist(), strict=True))
         shares = ", ".join(f"{word} {each[word]:.2f}" for word, *_ in rows[:-1])
-        alt += f" With “{last}”: {shares}; “{who}” collects {(weights @ values).item():.2f}."
+        gets = (weights @ values).item()
+        alt += f" With “{last}”: {shares}; “{who}” collects {gets:.2f}.{_answer(gets, line)}"
     caption = "On a dashed line all keys have the same score. The five others have the key (0, 0)."
     data = {
         "sentences": drawn,
@@ -87,6 +90,15 @@ def needle(
         "axes": list(axes),
         "query": [a, b],
         "reach": list(reach),
+        "line": line,
     }
     static = finish(drawing, name=name, alt=alt, caption=caption)
     return live(static, "needle", data, room=(520, 790))
+
+
+def _verdict(collected: float, line: tuple[float, str] | None, before: str) -> str:
+    return before + ("yes" if collected > line[0] else "no") if line else ""
+
+
+def _answer(collected: float, line: tuple[float, str] | None) -> str:
+    return _verdict(collected, line, f" {line[1]} ") + "." if line else ""
