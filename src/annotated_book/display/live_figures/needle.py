@@ -76,11 +76,11 @@ def needle(
         f"{asks}; a line through each key is square to it. {'; '.join(said)} each. “{who}” "
         f"collects {collected:.2f} of {axes[1]}.{_answer(collected, line)}"
     )
-    for last, rows in drawn[1:]:
+    for last, named in drawn[1:]:
         keys, values = sentences[last]
         weights = (keys @ query / math.sqrt(2)).softmax(-1)
-        each = dict(zip([*words, last], weights.tolist(), strict=True))
-        shares = ", ".join(f"{word} {each[word]:.2f}" for word, *_ in rows[:-1])
+        share = dict(zip([*words, last], weights.tolist(), strict=True))
+        shares = ", ".join(f"{word} {share[word]:.2f}" for word, *_ in named[:-1])
         gets = (weights @ values).item()
         alt += f" With “{last}”: {shares}; “{who}” collects {gets:.2f}.{_answer(gets, line)}"
     caption = "On a dashed line all keys have the same score. The five others have the key (0, 0)."
