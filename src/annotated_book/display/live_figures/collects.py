@@ -56,9 +56,9 @@ def collects(
         written = [f"{number:.2f}" for number in sums[key].tolist()]
         of = " and ".join(f"{x} of {feature}" for x, feature in zip(written, features, strict=True))
         verdict = line[1 + int(sums[key].max() > line[0])] if line else ""
-        first, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}" * bool(line))
+        before, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}" * bool(line))
         gets = "receives" if {*key} & {*receives} else "collects"
-        said = f"{first}“{words[query]}” {gets} {of}{after}. {(notes or {}).get(key, '')}".strip()
+        said = f"{before}“{words[query]}” {gets} {of}{after}. {(notes or {}).get(key, '')}".strip()
         drawn.append(
             {
                 "words": list(words),

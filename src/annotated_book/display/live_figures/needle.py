@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +32,7 @@ def needle(
         name: the figure's name, see ``finish``.
         line: a height above which what is collected means yes, and the question.
     """
-    drawn = []
+    drawn: list[Any] = []
     for last, (keys, values) in sentences.items():
         each = zip([*words, last], keys.tolist(), values.tolist(), strict=True)
         rows = [[word, key, 1, value] for word, key, value in each if any(key)]
