@@ -50,7 +50,7 @@ def collects(
     sums = {key: scenes[key][1] @ scenes[key][2] for key in every}
     most = max(x.max().item() for x in sums.values())
     unit = round(LONGEST / most, 2)
-    drawn = []
+    drawn: list[dict[str, Any]] = []
     for key in every:
         words, weights, values = scenes[key]
         written = [f"{number:.2f}" for number in sums[key].tolist()]
