@@ -3,7 +3,7 @@
 #
 # *What does the code that people copy really compute?*
 #
-# *13 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
+# *14 minutes and 2 of exercises. Afterwards you can read somebody's published design and see what
 # it really computes.*
 #
 # Here are six pieces of code that people paste, and all six have the same excuse: they run, they return the right
@@ -80,41 +80,45 @@ q, k, _ = F.linear(x, attention.in_proj_weight).chunk(3, -1)  # each (1, 8, 4)
 # %% [markdown] name="one-mask-three-homes"
 # ## PyTorch's `tril`, and three homes
 #
-# On its page about `F.scaled_dot_product_attention`, PyTorch writes down how it makes a causal mask
-# [[PyTorch](../docs/references.md#pytorch), 2.13<!-- setting -->]:
+# *The scene:* the eight words of [One head](01_one_head.ipynb), *the cat drank milk because it was thirsty*. `x` holds
+# their vectors; `q` and `k`, of width d = 4, are the queries and keys of a hand-made head in which *it* attends to *cat*
+# and to *thirsty*.
 #
-# ```python
-# temp_mask = torch.ones(L, S, dtype=torch.bool, device=query.device).tril(diagonal=0)
-# ```
+# On its page about `F.scaled_dot_product_attention`, PyTorch writes how it makes a causal mask:
+# `torch.ones(L, S, dtype=torch.bool, device=query.device).tril(diagonal=0)`
+# [[PyTorch](../docs/references.md#pytorch), 2.13<!-- setting -->]. Paste it, call it `seen`, and use it in three homes:
+# in a softmax of your own (`a`), in PyTorch's function (`b`), and in PyTorch's class, `nn.MultiheadAttention`, which
+# holds the same head (`c`). In which of the three does *it* read *thirsty*, which is still to come?
 #
-# Paste it, call it `seen`, and use it three times. `attention` is PyTorch's class, `nn.MultiheadAttention`. It holds a
-# [hand-made head](01_one_head.ipynb) that takes *it* to *cat* and to *thirsty*, which is still to come. Which line
-# lets *it* read the future: `a`, `b` or `c`?
+# <details><summary>What do you expect?</summary>
+#
+# In `c`. In PyTorch's function, True means *allowed*; in PyTorch's class, it means *blocked*. So the class hides the
+# past, which *it* may see, and shows the future.
+#
+# </details>
+#
+# In `b` the values are an identity matrix, so that the output is the weights. The last line mends the culprit.
 
 # %%
 seen = torch.ones(8, 8, dtype=torch.bool).tril()                        # (8, 8)
 a = (q @ k.mT / 2).masked_fill(~seen, -math.inf).softmax(-1)            # (1, 8, 8)
 b = F.scaled_dot_product_attention(q, k, torch.eye(8), attn_mask=seen)  # (1, 8, 8)
 c = attention(x, x, x, attn_mask=seen)[1]                               # (1, 8, 8)
-
-# %% [markdown]
-# (In `b` the values are an identity matrix, so that the output is the weights.)
-#
-# <details><summary>What do you expect?</summary>
-#
-# It is `c`. In PyTorch's function, True means *allowed*; in PyTorch's class, it means *blocked*. So the class hides the
-# past, which *it* may see, and shows the future.
-#
-# </details>
+mended = attention(x, x, x, attn_mask=~seen)[1]                         # (1, 8, 8)
 
 # %% tags=["hide-input"]
-strips({"it, in a and b": a[0, IT]}, {"it, in c": c[0, IT]}, WORDS, name="three-homes")
+strips(
+    {"it, in a, in b and mended": a[0, IT]},
+    {"it, in c": c[0, IT]},
+    WORDS,
+    name="three-homes",
+)
 
 # %% tags=["proof"]
 line = "torch.ones(L, S, dtype=torch.bool, device=query.device).tril(diagonal=0)"
 assert line in F.scaled_dot_product_attention.__doc__
 torch.testing.assert_close(a, b)
-torch.testing.assert_close(attention(x, x, x, attn_mask=~seen)[1], a)
+torch.testing.assert_close(mended, a)
 assert not c[0, :-1].tril().any()
 assert c[0, -1].isnan().all()
 silent, _ = attention.train()(x, x, x, attn_mask=seen, need_weights=False)
@@ -122,20 +126,20 @@ assert not silent[0, -1].any()
 with torch.random.fork_rng():
     layer = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
     assert not layer(x, seen).isnan().any()
-print("✓ In c each word sees later ones alone, and the last none; ~seen gives a and b.")
+print(
+    "✓ In c each word sees later ones alone, and the last none; mended, it gives a and b."
+)
 
 # %% [markdown]
 # *It* gives 0.95 to *thirsty*, a word that nobody has written yet. The one trace is the last word, which sees nothing
 # at all: it gets NaN if the class returns its weights, as it does by default. If it does not, as in PyTorch's own
 # layers, a layer in training gets zeros there, and the trace is gone.
-#
-# ```diff
-# - attention(x, x, x, attn_mask=seen)
-# + attention(x, x, x, attn_mask=~seen)
-# ```
 
 # %% [markdown] name="nanogpt"
 # ## nanoGPT, and a cache
+#
+# *The scene:* the same head, d = 4, and *it* has just been written. `last` is its query, alone, and `k6` has the keys of
+# the six words up to *it*.
 #
 # nanoGPT has its causal attention twice: a fast branch for a PyTorch that has the function, and a slow one. One line
 # of each, the first broken to fit [[nanoGPT](../docs/references.md#nanogpt), MIT licence]:
@@ -148,10 +152,10 @@ print("✓ In c each word sees later ones alone, and the last none; ~seen gives 
 # att = att.masked_fill(self.bias[:,:,:T,:T] == 0, float('-inf'))  # slow
 # ```
 #
-# `self.bias` is a `tril` again, and `T` is the number of tokens in `x`. On whole texts the branches agree. But nanoGPT
-# computes the whole text again for every new token, so the first thing that people add is a cache: `x` is the newest
-# token alone, `T` is 1, and `k` and `v` hold all six. The two lines stay as they are. *It* has just been written.
-# Which of the lines loses the cat: the fast one, the slow one, or both?
+# `self.bias` is a `tril` again, and `T` is the number of tokens that come in. On whole texts the branches agree. But nanoGPT
+# computes the whole text again for every new token, so the first thing that people add is a cache: the newest token
+# comes alone, so `T` is 1, and it meets the keys and values of all tokens so far. The two lines stay as they are. Which
+# of them loses the cat: the fast one, the slow one, or both?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -179,16 +183,15 @@ print("✓ Slow or mended, the newest token sees what it sees in the whole text.
 
 # %% [markdown]
 # *It* sees *the*, and so will every later word: the first word of the text, and nothing else. Each word's own vector
-# still passes by on the residual path, so the model goes on writing. The mend holds as long as the prompt comes in one
-# piece; [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
-#
-# ```diff
-# -     is_causal=True)
-# +     is_causal=T > 1)  # one query needs no mask: every key is its past
-# ```
+# still passes by on the residual path, so the model goes on writing. The mend is the flag in the last line: one query
+# needs no mask, since every key is its past. It holds as long as the prompt comes in one piece; [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=which-corner) has the mask for pieces.
 
 # %% [markdown] name="hugging-face"
 # ## A Hugging Face attention, and the tokenizer's mask
+#
+# *The scene:* a text in a batch, our eight words and eight places of padding. Eight fresh heads, d = 64, make `q` and `k`,
+# `(1, 8, 16, 64)`, from random vectors. Nothing is trained, so *it* shares its attention nearly evenly.
 #
 # In *transformers*, many models have a function `eager_attention_forward`; Llama's is typical
 # [[transformers](../docs/references.md#transformers-eager)]. It takes heads that are split already, so it is easily
@@ -205,9 +208,8 @@ def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Ten
 
 
 # %% [markdown]
-# A tokenizer's output has an `attention_mask`, too: 1 for each word, 0 for padding. With `[:, None, None]` it fits.
-# Take eight fresh heads, not yet trained, so that *it* shares its attention nearly evenly, and let eight places of
-# padding follow our eight words. How much does *it* give to the padding: nothing, a quarter, or half?
+# A tokenizer's output has an `attention_mask`, too: 1 for each word, 0 for padding. With `[:, None, None]` it fits. How
+# much does *it* give to the padding: nothing, a quarter, or half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -220,44 +222,58 @@ def eager(q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None) -> Ten
 # %% tags=["hide-input"]
 tokens = torch.randn(8, 512)                                  # (8, 512), the words
 padded = torch.cat([tokens, torch.randn(512).expand(8, -1)])  # (16, 512)
-one_mask = torch.tensor([1] * 8 + [0] * 8)[None]              # (1, 16)
+attention_mask = torch.tensor([1] * 8 + [0] * 8)[None]        # (1, 16)
 fresh = [nn.Linear(512, 512) for _ in "qk"]
-q8, k8 = (to(padded).unflatten(-1, (8, 64)).transpose(0, 1)[None] for to in fresh)
-masks = {
-    "it, with the tokenizer's mask added": one_mask,
-    "it, with what the model makes of the mask": (1 - one_mask) * torch.finfo(q8.dtype).min,
-}
-gives = {}
-for name, mask in masks.items():
-    values = torch.eye(16).expand(1, 8, -1, -1)                          # (1, 8, 16, 16)
-    weights = eager(q8, k8, values, mask[:, None, None])[0, IT].mean(0)  # (16,)
-    gives[name] = [*weights[:8].tolist(), weights[8:].sum().item()]
-added, makes = gives
-strips({makes: gives[makes]}, {added: gives[added]}, [*WORDS, "8 pads"], name="quarter")
-
-# %% tags=["proof"]
-scores = q8 @ k8.mT / 8  # (1, 8, 16, 16)
-odds = [
-    w[..., :8].sum(-1) / w[..., 8:].sum(-1)
-    for w in (scores.softmax(-1), (scores + one_mask).softmax(-1))
-]
-torch.testing.assert_close(odds[1], odds[0] * math.e)
-assert gives[makes][-1] == 0
-assert 0.2 < gives[added][-1] < 0.33
-print("✓ Ones multiply the odds of the words by e, whatever the scores; nothing is hidden.")
+q, k = (to(padded).unflatten(-1, (8, 64)).transpose(0, 1)[None] for to in fresh)
+values = torch.eye(16).expand(1, 8, -1, -1)  # (1, 8, 16, 16)
 
 # %% [markdown]
-# *It* gives 0.26 to padding, more than to any one word. (The library's fused path takes a boolean mask instead,
-# under the same name.) Convert a mask once, where it comes in, and name it after what it does:
-#
-# ```diff
-# - eager(q, k, v, attention_mask[:, None, None])
-# + bias = (1 - attention_mask[:, None, None]) * torch.finfo(q.dtype).min
-# + eager(q, k, v, bias)
-# ```
+# First the tokenizer's mask goes in, then what should. The `values` are an identity matrix again.
+
+# %%
+added = eager(q, k, values, attention_mask[:, None, None])  # (1, 16, 8, 16)
+padding = attention_mask[:, None, None] == 0                # (1, 1, 1, 16)
+bias = q.new_zeros(padding.shape).masked_fill(padding, torch.finfo(q.dtype).min)
+mended = eager(q, k, values, bias)  # (1, 16, 8, 16)
+
+# %% tags=["hide-input"]
+gives = []
+for weights in (mended, added):
+    mean = weights[0, IT].mean(0)  # (16,), the mean over the heads
+    gives.append([*mean[:8].tolist(), mean[8:].sum().item()])
+right, wrong = {"it, mended": gives[0]}, {"it, with the tokenizer's mask added": gives[1]}
+strips(right, wrong, [*WORDS, "8 pads"], name="quarter")
+
+# %% tags=["proof"]
+scores = q @ k.mT / 8  # (1, 8, 16, 16)
+odds = [
+    w[..., :8].sum(-1) / w[..., 8:].sum(-1)
+    for w in (scores.softmax(-1), (scores + attention_mask).softmax(-1))
+]
+torch.testing.assert_close(odds[1], odds[0] * math.e)
+assert 0.2 < gives[1][-1] < 0.33
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    q_, k_, v_ = (tensor.to(dtype) for tensor in (q, k, values))
+    least = torch.finfo(dtype).min
+    given = eager(q_, k_, v_, q_.new_zeros(padding.shape).masked_fill(padding, least))
+    assert not given[..., 8:].any()
+    alone = eager(q_, k_[:, :, :8], v_[:, :, :8], None)
+    torch.testing.assert_close(given, alone)
+product = (1 - attention_mask[:, None, None]) * least  # float32, though q_ is float64
+assert eager(q_, k_, v_, product).isnan().any()
+print(
+    "✓ Ones multiply the odds of words by e; mended, padding gets nothing in four dtypes."
+)
+
+# %% [markdown]
+# *It* gives 0.26 to padding, more than to any one word. Convert a mask once, where it comes in, and name it after what
+# it does. Let the bias have the dtype of `q`: the shorter `(1 - attention_mask) * torch.finfo(q.dtype).min` is float32,
+# and with `q` in float64 it gives NaN.
 
 # %% [markdown] name="the-annotated-transformer"
 # ## *The Annotated Transformer*, and four equal matrices
+#
+# *The scene:* the same eight random vectors, 512 wide, in place of the words, and eight heads again, d = 64.
 #
 # The page with the paper between its lines makes its four projections with two
 # [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.
@@ -315,26 +331,17 @@ print("✓ In twenty draws, it keeps more than half if copied, and under a quart
 # %% [markdown]
 # Each word starts out looking at itself. Training can pull the two matrices apart, since their gradients differ. And
 # at home there is no case: the page's function `make_model` draws every matrix anew (the biases stay equal). Whoever
-# copies the class alone leaves that behind.
-#
-# ```diff
-# - self.linears = clones(nn.Linear(d_model, d_model), 4)
-# + self.linears = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
-# ```
+# copies the class alone leaves that behind. The mend: `nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))`.
 
 # %% [markdown] name="a-factor-of-zero"
 # ## Weighted scores, and a factor of zero
 #
-# A collection of papers in code lets the caller multiply the scores by factors, in one line before the softmax
-# [[collection](../docs/references.md#paper-code-collection)]:
+# *The scene:* eight queries with eight keys each, and random scores, `(8, 8)`. There are no words this time.
 #
-# ```python
-# scores = scores * attention_weights
-# ```
-#
-# The name invites you to pass a 0 for a key that should be ignored. Take eight queries with eight keys each, and
-# random scores. Give each of the 64 a factor of 0, one at a time. How many get *more* weight than before: none, a few,
-# or about half?
+# A collection of papers in code lets the caller multiply the scores by factors, in one line before the softmax:
+# `scores = scores * attention_weights` [[collection](../docs/references.md#paper-code-collection)]. The name invites you
+# to pass a 0 for a key that should be ignored. Give each of the 64 a factor of 0, one at a time. How many get *more*
+# weight than before: none, a few, or about half?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -375,20 +382,18 @@ print("✓ A key gets more weight exactly if its score was negative, and none ge
 
 # %% [markdown]
 # Each arrow leads from a key's weight to its weight with a factor of 0. Of the 64, 28 rise, and none falls to zero. The
-# line does what it says; its name is the trap. What should not be seen belongs into the mask (True means blocked here):
-#
-# ```diff
-# - attention(q, k, v, attention_weights=keep)    # 0 for what should go
-# + attention(q, k, v, attention_mask=keep == 0)  # True for what should go
-# ```
+# line does what it says; its name is the trap. What should not be seen belongs into the mask, where True means blocked
+# here: not `attention_weights=keep`, but `attention_mask=keep == 0`.
 
 # %% [markdown] name="shared-projection"
 # ## Shared projection, and the formula above it
 #
-# The last suspect computes something else than it says, where it stands [[Persson](../docs/references.md#persson)].
-# Its introduction prints the formula of multi-head attention. The code below cuts the embedding into h slices first,
-# and projects every slice with the *same* small matrix: there are three, one each for queries, keys and values. Here
-# are its scores, in our words.
+# *The scene:* embeddings of width e, h heads of width d = e / h.
+#
+# The last suspect is wrong at home: its introduction prints the formula of multi-head attention, and the code below
+# computes another function [[Persson](../docs/references.md#persson)]. It cuts the embedding into h slices first, and
+# projects every slice with the *same* small matrix: there are three, one each for queries, keys and values. Here are its
+# scores, in our words.
 
 
 # %%
@@ -420,7 +425,7 @@ class SelfAttention(nn.Module):
 
 # %% [markdown]
 # There are two clues. One is a divisor: the formula has $\sqrt{d_k}$, the root of one head's width, and the last line
-# has $\sqrt e$. So all scores are too small by $\sqrt h$.
+# has $\sqrt e$. So all scores are too small by a factor of $\sqrt h$.
 #
 # The other is the sharing. Write the design as one wide `nn.Linear`: a linear map shows its matrix when it is given
 # the identity, so cut the identity matrix into three slices, project them, and transpose. How many of the 36 numbers
@@ -433,7 +438,7 @@ class SelfAttention(nn.Module):
 #
 # </details>
 
-# %% tags=["fold-input"]
+# %%
 small = nn.Linear(2, 2, bias=False)  # for all three heads
 wide = small(torch.eye(6).unflatten(-1, (3, 2))).flatten(1).mT  # (6, 6)
 display.show(wide.detach(), range(6), range(6), heat=True)
@@ -453,13 +458,8 @@ print(
 )
 
 # %% [markdown]
-# The divisor is a slip, and one line mends it. The sharing is a design of its own, which nobody need mend: the final
-# class equals it if its matrices are block-diagonal, as above.
-#
-# ```diff
-# - return scores / math.sqrt(embed_size)
-# + return scores / math.sqrt(q.size(-1))
-# ```
+# The divisor is a slip, and `math.sqrt(q.size(-1))` mends it. The sharing is a design of its own, which nobody need mend:
+# the final class equals it if its matrices are block-diagonal, as above.
 
 # %% [markdown] name="paste-your-class"
 # ## Your own class
@@ -467,7 +467,8 @@ print(
 # You need not read a class line by line to find such a slip. Give it to the
 # [doctor](17_testing_attention.ipynb#cell-id=the-doctor) (outside this book, [install it](../docs/package/doctor.md)),
 # with a line that says how it is called. The last suspect takes values first, and a mask `(b, 1, n, m)` in which True
-# means *allowed*:
+# means *allowed*. After "in" stands the class's own line; a remedy shows lines as they are usually written, with -1e9
+# for any large negative number:
 
 # %%
 patient = SelfAttention(24, 4)  # paste your class here
@@ -485,10 +486,10 @@ print(
 )
 
 # %% [markdown]
-# It found the divisor, and the fill, which float16 cannot hold. (-∞ alone turns a fully masked row into NaN, so fill
-# twice, -∞ before the softmax and 0 after it. After "in" stands the class's own line; remedies show lines as they are
-# usually written.) It did not object to the sharing, which is another function, but a valid attention. Only you know
-# which function you meant: compare with a class that you trust.
+# It found the divisor, and the fill, since float16 cannot hold -1e20. If you take -∞ instead, fill the weights with 0
+# after the softmax, too: a fully masked row would otherwise become NaN. The doctor did not object to the sharing, which
+# is another function, but a valid attention. Only you know which function you meant: compare with a class that you
+# trust.
 
 # %% [markdown] name="what-they-teach"
 # <!-- deeper: Seven older designs, run and mended -->
@@ -879,20 +880,16 @@ exercises.published_code.check_widen.folded(widen)
 #
 # > **In short.** What to ask of attention that you paste:
 # >
-# > - **What does True mean here?** An *allowed* mask, given to a class that blocks, shows the future.
-# > - **How many queries are there?** Beside a cache, `is_causal=True` leaves one key.
-# > - **Is the mask filled in or added?** A tokenizer's 1 and 0, added, hide nothing.
-# > - **What did other files do for it?** Copied layers want to be drawn anew.
-# > - **Does it act on scores or on weights?** A factor of 0 on a score is no mask.
-# > - **Which width is under the root?** $\sqrt d$, not $\sqrt e$.
-# >
-# > ```python
-# > from attention_doctor import adapt, examine
-# >
-# > # in your class's own order of arguments, and with its own mask
-# > call = adapt(lambda q, k, v, m: yours(v, k, q, m), mask="b1nm allowed", module=yours)
-# > examine(call, embed_dim=24, num_heads=4)
-# > ```
+# > - **[What does True mean here?](#cell-id=one-mask-three-homes)** An *allowed* mask, given to a class that blocks,
+# >   shows the future. Pass `~seen`.
+# > - **[How many queries are there?](#cell-id=nanogpt)** Beside a cache, `is_causal=True` leaves one key. Pass
+# >   `is_causal=T > 1`.
+# > - **[Is the mask filled in or added?](#cell-id=hugging-face)** A tokenizer's 1 and 0, added, hide nothing. Add 0 and
+# >   the dtype's most negative number.
+# > - **[What did other files do for it?](#cell-id=the-annotated-transformer)** Copied layers start equal. Draw each anew.
+# > - **[Does it act on scores or on weights?](#cell-id=a-factor-of-zero)** A factor of 0 on a score is no mask. Pass a
+# >   mask.
+# > - **[Which width is under the root?](#cell-id=shared-projection)** $\sqrt d$, not $\sqrt e$.
 # >
 # > Test with sizes that all differ, with a fully masked row, and beside a class that you trust.
 #

@@ -3,23 +3,25 @@
 #
 # *Can you write it in a quarter of an hour, and answer what they ask next?*
 #
-# *14 minutes and 25 of exercises. Afterwards you can write the shortest correct version and have
+# *14 minutes and 23 of exercises. Afterwards you can write the shortest correct version and have
 # it tested.*
 #
 # In an interview, somebody hands you an empty file: *write multi-head attention, without PyTorch's class. Then tell
 # me what a text of 32k tokens keeps in memory.* Nine slips are typical, and in self-attention **all nine run, return
-# the right shape and raise no error.** Eight of them are wrong. So learn it as a pianist does, who has the tune in
-# mind and not the dots on the page. Here the tune is eight words. They come after the task, so that you can try it
-# without them.
+# the right shape and raise no error.** Eight give wrong numbers. The ninth, keys made from the query, is even right
+# there, where both are one text, and wrong as soon as the keys should come from another. So learn it as a pianist does,
+# who has the tune in mind and not the dots on the page. Here the tune is eight words. They come after the task, so that
+# you can try it without them.
 #
 # Choose your way by the time that you have:
 #
-# - **15 minutes.** Play [the tune](#cell-id=the-class) until you need no slip (2 minutes), read its class and its
-#   slips (3), and take [the questions](#cell-id=questions-that-follow): cover what follows a question, answer aloud,
-#   and look only at the sentence in bold (10).
+# - **15 minutes.** Play [the tune](#cell-id=the-class) until you make no mistake (2 minutes), read its class and the
+#   slips (3), and take [the questions](#cell-id=questions-that-follow): answer aloud, open, and read the sentence in
+#   bold (10).
 # - **30 minutes.** Write the class now, [against the clock](#cell-id=against-the-clock) (15), hold it beside
 #   [the class](#cell-id=the-class) (3), and take the questions (12).
-# - **40 minutes.** All of it, and [somebody else's answer](#cell-id=somebody-elses-answer) to mend (8).
+# - **40 minutes.** Write (15), play (2), read the class and the slips (3), take the questions (12), and mend
+#   [somebody else's answer](#cell-id=somebody-elses-answer) (8).
 
 # %% tags=["hide-input"]
 import inspect
@@ -35,13 +37,7 @@ from annotated_book import chapters, display, exercises
 # %% [markdown] name="against-the-clock"
 # ## The task, against the clock
 #
-# On a web page, start your phone's clock; in a notebook, the next cell starts one.
-
-# %%
-exercises.from_memory.start_clock()
-
-# %% [markdown]
-# *Hard, 15 minutes.* Write batch-first multi-head attention with a mask, and return `(b, n, e)`, alone or with the
+# *Hard, 15 minutes.* Start a clock. Write batch-first multi-head attention with a mask, and return `(b, n, e)`, alone or with the
 # weights. Name the parameters as you like, give them initial values, and refuse a width that the heads do not
 # divide. A fully masked row may become NaN; zeros are better, since NaN spreads. Write it here in the notebook, or
 # in a file `mine.py` that imports `math`, `torch` and `nn`. [The doctor](17_testing_attention.ipynb#cell-id=the-doctor),
@@ -107,17 +103,17 @@ exercises.from_memory.check_attention.folded(MyAttention)
 # %% [markdown] name="the-class"
 # ## The tune, and its nine slips
 #
-# Project, split, score, scale, softmax, mix, merge, project; and *mask*, between *scale* and *softmax*. Each word
-# leaves a shape behind. Where you can press buttons, hide the words and play them from memory:
+# The tune is eight words, with *mask* between the fourth and the fifth. Each leaves a shape behind. Where you can press
+# buttons, hide the words and play them from memory:
 
 # %% tags=["hide-input"]
 display.tune(name="the-tune")
 
 # %% [markdown]
 # Written out, it is the class of [The short path](short_path.ipynb), which compares the whole with PyTorch's class. The
-# mask comes twice: it fills scores with −∞ before the softmax, and empty rows with 0 after it. The line with
-# `zeros_like` you need not remember: each fill under an `if blocked is not None:` is as good. (In the comment of
-# `split`, the dots stand for n or m.)
+# tune has *mask* once, and the class has it twice: it fills scores with −∞ before the softmax, and weights with 0 after
+# it, for the sake of fully masked rows. The line with `zeros_like` you need not remember: each fill under an
+# `if blocked is not None:` is as good.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -222,11 +218,14 @@ assert [".softmax(-2)" in lines[number - 1] for number, *_ in pointed] == [True]
 print("✓ It has one finding, and it points at the line that was changed.")
 
 # %% [markdown] name="questions-that-follow"
-# ## Eight questions that follow
+# ## Ten questions that follow
 #
-# Each answer begins with the sentence to say, and most end with a cell that shows it.
+# Each answer begins with the sentence to say, and most end with a cell that shows it. (In a notebook they stand open:
+# cover them.)
 #
 # ### Can it hide the future?
+#
+# <!-- answer -->
 #
 # **Yes: block what stands above the diagonal, with `triu(1)`.** Say aloud what True means, before
 # you are asked: here, as in PyTorch's class, True means *blocked*. In PyTorch's function
@@ -262,7 +261,11 @@ print("✓ Outputs and gradients are those of PyTorch's causal attention.")
 # > row into zeros. With the first fill alone it is NaN, which spreads to the gradients, as
 # > [Masks](06_masks.ipynb#cell-id=fully-masked-rows) shows.
 #
+# <!-- /answer -->
+#
 # ### What is a KV cache, and how large is it at 32k tokens?
+#
+# <!-- answer -->
 #
 # **The keys and values of earlier words never change, so the decoder keeps them. At 32k tokens, Llama 3.1<!-- quoted -->
 # 8B keeps 4 GiB for each text.** With a causal mask, an earlier word cannot see a later one, so its
@@ -307,8 +310,8 @@ print("✓ Token by token gives what all at once gives; the cache holds 2bne num
 # %%
 tokens, layers, d = 32 * 1024, 32, 128
 kept = {g: 2 * tokens * layers * g * d * 2 for g in (32, 8, 1)}
-rows = {g: [size / 2**30] for g, size in kept.items()}
-columns = ["GiB for one text of 32k tokens"]
+rows = {g: [size / 2**30, 64 * size / 2**30] for g, size in kept.items()}
+columns = ["GiB for one text of 32k tokens", "for 64 texts"]
 display.show(rows, columns=columns, decimals=1, corner="key heads")
 
 # %% [markdown]
@@ -316,7 +319,11 @@ display.show(rows, columns=columns, decimals=1, corner="key heads")
 # keys](22_fewer_keys.ipynb) shows which query heads share which key head: neighbours do, so
 # `repeat_interleave` is right, and `repeat` gives the same shape in another order.
 #
+# <!-- /answer -->
+#
 # ### Why is a prompt fast and its answer slow?
+#
+# <!-- answer -->
 #
 # **Prefill reads all tokens of the prompt at once and is bound by arithmetic; decode reads all parameters
 # for a single token and is bound by memory bandwidth.** Each parameter costs two operations per token, a
@@ -348,11 +355,17 @@ print(
 # On paper, an H100 SXM reads 3,350 GB a second, and in the time of a byte it does 295 operations ([A
 # cache](21_cache.ipynb)). In decode it has one to do, so it waits for its memory: 16 GB for each token make at most 209
 # tokens a second, whatever the arithmetic. That is why servers decode many texts together, and why they store
-# parameters in fewer bits; and each text reads its own cache on top.
+# parameters in fewer bits. But "at most" leaves out the caches, and each text reads its own on top. Llama's for 64 texts
+# of 32k tokens are 256 GiB, far more than the 16 GB of parameters, and more than the 80 GB<!-- quoted --> that an
+# H100 holds: such texts cannot all be decoded there together.
+#
+# <!-- /answer -->
 #
 # ### What is rotary?
 #
-# **Each pair of features of a query and of a key is turned by an angle that grows with its place, so that places i
+# <!-- answer -->
+#
+# **Each pair of features of a query and of a key is turned by an angle that grows with the token's place, so that places i
 # and j enter a score through the difference i − j alone, sign included** [[Su et al.](../docs/references.md#su-2021)]. Attention without
 # positions and without a mask treats the tokens as a set. Nothing is added to the embeddings here, values are not turned,
 # and a cached key keeps its angle.
@@ -384,7 +397,11 @@ print(
 # %% [markdown]
 # [Positions](20_positions.ipynb) builds it, with the two layouts of pairs that loaders mix up.
 #
+# <!-- /answer -->
+#
 # ### What is FlashAttention?
+#
+# <!-- answer -->
 #
 # **The same result, computed tile by tile, so that the weights `(n, m)` are never stored.** The
 # kernel reads a block of keys and values, and keeps three things for each query: the largest score
@@ -412,7 +429,11 @@ print("✓ Three tiles of four keys give what all twelve give at once.")
 # %% [markdown]
 # A class that returns the weights must store them, and cannot use such a kernel.
 #
+# <!-- /answer -->
+#
 # ### Why several heads?
+#
+# <!-- answer -->
 #
 # **A head has one set of weights per query, so it brings back one average. Several heads bring back
 # several, and cost as many operations as one wide head.** In one head the weights share a single 1:
@@ -420,21 +441,19 @@ print("✓ Three tiles of four keys give what all twelve give at once.")
 # no parameters: the same matrix is cut into thinner slices. [Two heads](02_two_heads.ipynb) has an
 # example.
 #
+# <!-- /answer -->
+#
 # ### What does it cost?
+#
+# <!-- answer -->
 #
 # **The operations of the projections grow with the length; those of scores and mixing grow with its square, and so
 # does the memory for the weights, `(b, h, n, m)`.** With n = m the four projections take $8bne^2$ operations, two for each multiply-add, and scores
 # and mixing take $4bn^2e$. At short lengths the projections cost more, and at n = 2e both cost the
 # same. [Counting](14_counting.ipynb) derives the formulas.
 #
-# Now go from 4 heads to 16, at the same width. Are there more operations, fewer, or as many?
-#
-# <details><summary>What do you expect?</summary>
-#
-# As many. A score adds up e / h products, and there are h scores for each query and key, which
-# makes e in all, whatever h is. What does grow is the number of weights, `(b, h, n, m)`.
-#
-# </details>
+# More heads at the same width change none of this. A score adds up e / h products, and there are h scores for each
+# query and key, which makes e in all, whatever h is. What does grow is the number of weights, `(b, h, n, m)`.
 
 # %% tags=["fold-input"]
 b, e = 1, 64
@@ -455,7 +474,11 @@ assert all(
 print("✓ PyTorch counts the sum of the two, whatever the number of heads.")
 
 # %% [markdown]
+# <!-- /answer -->
+#
 # ### Why √d?
+#
+# <!-- answer -->
 #
 # **A score adds up d products, so its variance grows with d; after division by $\sqrt d$ the
 # variance is 1.** (That is for independent entries with mean 0 and variance 1.) Scores that lie far apart make a
@@ -478,9 +501,22 @@ display.show(rows, columns=columns, decimals=(2, 3, 0), corner="divided")
 # Without the division, chance has chosen a single key for at least half of the queries. Division by d goes too far:
 # 889 keys is nearly an even spread, which would take 900.
 #
-# Two older questions still come. **Where does dropout go?** On the weights, after the softmax, only during
-# training [[Srivastava et al. 2014](../docs/references.md#srivastava-2014)]; a row then sums to 1 on
-# average only. **How are the matrices initialised?** So that numbers neither grow nor shrink: Xavier's uniform numbers
+# <!-- /answer -->
+#
+# ### Where does dropout go?
+#
+# <!-- answer -->
+#
+# **On the weights, after the softmax, and only during training** [[Srivastava et al.
+# 2014](../docs/references.md#srivastava-2014)]. A row then sums to 1 on average only.
+#
+# <!-- /answer -->
+#
+# ### How are the matrices initialised?
+#
+# <!-- answer -->
+#
+# **So that numbers neither grow nor shrink.** Xavier's uniform numbers
 # [[Glorot and Bengio 2010](../docs/references.md#glorot-2010)] have variance $1 / e$ in a square matrix. PyTorch's class
 # draws three matrices as one of $3e$ rows, which gives $1 / (2e)$, and `nn.Linear` by itself gives $1 / (3e)$. Never
 # leave it to `torch.empty`.
@@ -496,37 +532,10 @@ for weight, parts in ((square, 1), (packed, 2), (nn.Linear(e, e).weight, 3)):
 print("✓ The variances are one e-th, half of it and a third of it.")
 
 # %% [markdown]
-# ## Exercises
-
-# %% [markdown] name="the-words-in-order"
-# ### The words in order
-#
-# *Easy, 2 minutes.* Here are the eight words, and *mask* once, in alphabetical order. Put them in an
-# order that computes masked attention. The check runs the words in your order.
-
-# %% tags=["exercise"]
-order = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
-
-# %%
-exercises.from_memory.check_order(order)
+# <!-- /answer -->
 
 # %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Which words need heads? These words stand between *split* and *merge*.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Scores come before weights, and weights come out of the softmax. A mask works on scores.
-#
-# </details>
-
-# %% tags=["solution"]
-order = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
-
-exercises.from_memory.check_order.folded(order)
+# ## Exercises
 
 # %% [markdown] name="somebody-elses-answer"
 # ### Somebody else's answer
@@ -601,7 +610,7 @@ exercises.from_memory.check_mended.folded(Mended)
 # %% [markdown]
 # ## What you have now
 #
-# You can write multi-head attention from eight words and a mask, and answer eight questions that follow.
+# You can write multi-head attention from eight words and a mask, and answer ten questions that follow.
 #
 # > **In short.** Project, split, score, scale, softmax, mix, merge, project:
 # > $\mathrm{softmax}(Q_i K_i^\top / \sqrt d)\, V_i$ for every head, side by side, times $W_O$.

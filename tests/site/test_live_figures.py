@@ -574,6 +574,7 @@ def tune(data):
     for i, word in enumerate(words, 1):
         said = f"Yes: {9 - i} to go." if i < 9 else "That is the tune"
         yield ("button", word, "Enter"), [said], {".aa-tune b": words[:i]}
+    yield ("button", "again", ""), ["in order"], {".aa-tune b": []}
     yield ("button", "show the words", ""), ["Eight words, and mask."], filled
 
 

@@ -1,6 +1,5 @@
-"""Exercises of "From memory": words in order, against the clock, and somebody else's answer."""
+"""Exercises of "From memory": a class from an empty file, and somebody else's answer."""
 
-import time
 from typing import Any
 
 import torch
@@ -9,76 +8,6 @@ from torch import Tensor
 from annotated_attention.multihead import MultiheadAttention
 from annotated_book.exercises import _doctor
 from annotated_book.exercises._exercise import Exercise, Refused
-
-_MINUTES = 15
-_started: float | None = None
-
-
-def start_clock() -> None:
-    """Start the clock; the verdict on ``MyAttention`` says how long it took."""
-    global _started
-    _started = time.monotonic()
-    print(f"In a notebook, the clock now runs. {_MINUTES} minutes is a good time.")
-
-
-def _taken() -> str:
-    """Say how long it took, if the clock was started."""
-    if _started is None:
-        return ""
-    minutes = int((time.monotonic() - _started) // 60)
-    passed = "less than a minute" if not minutes else f"{minutes} minute{'s' * (minutes > 1)}"
-    return f" Written in {passed}."
-
-
-_WORDS = ["mask", "merge", "mix", "project", "project", "scale", "score", "softmax", "split"]
-_NEEDS = {  # what comes before each word, and why
-    "split": ("project", "there is nothing projected to split"),
-    "score": ("split", "scores compare the heads' queries and keys: split first"),
-    "scale": ("score", "there are no scores to scale"),
-    "mask": ("score", "there are no scores to mask"),
-    "softmax": ("score", "the softmax needs scores"),
-    "mix": ("softmax", "to mix, you need weights, and they come out of the softmax"),
-    "merge": ("mix", "nothing is mixed that could be merged"),
-}
-
-
-def _say(answer: Any) -> Tensor:
-    """Tell whether words that have what they need come in an order that gives the right numbers."""
-    words = list(answer) if isinstance(answer, list | tuple) else []
-    if sorted(map(str, words)) != _WORDS:
-        raise Refused(f"give each of these words once, in order: {', '.join(_WORDS)}.")
-    if words == _WORDS:
-        raise Refused("not yet, it is still the alphabet.")
-    for i, word in enumerate(words):
-        needed, missing = _NEEDS.get(word, ("", ""))
-        if needed and needed not in words[:i]:
-            raise Refused(f"“{word}” comes too early: {missing}.")
-        if word in words[:i] and "merge" not in words[:i]:
-            raise Refused("the second “project” comes too early: merge the heads first.")
-    softmax = words.index("softmax")
-    return torch.tensor(words.index("scale") < softmax and words.index("mask") < softmax)
-
-
-check_order = Exercise(
-    name="order",
-    right=["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"],
-    praise="right: run in this order, the words give masked multi-head attention.",
-    wrong={
-        "it runs, and the numbers are wrong: scale and mask work on the scores, before the softmax "
-        "makes weights of them.": [
-            "project",
-            "split",
-            "score",
-            "scale",
-            "softmax",
-            "mask",
-            "mix",
-            "merge",
-            "project",
-        ],
-    },
-    run=_say,
-)
 
 
 class _Attention(MultiheadAttention):
@@ -145,7 +74,7 @@ def _require_refusal(answer: Any) -> None:
 check_attention = Exercise(
     name="MyAttention",
     right=_Attention,
-    praise=lambda answer: _examined(answer) + _taken(),
+    praise=_examined,
     wrong={},
     run=_attended,
     shape="(b, n, e)",

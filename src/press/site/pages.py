@@ -22,10 +22,15 @@ from press.site.chapter_list import ABOUT, Chapter
 ASIDE = re.compile(r"<svg.*?</svg>|<pre.*?</pre>", re.DOTALL)
 SOURCE = '<pre class="aa-source">'
 PLACE = re.compile(r'<aa-aside n="(\d+)"></aa-aside>')
-DEEPER = re.compile(r" (?:deeper: (?P<title>.+)|/deeper) ")  # as marks of a fold say
+# As marks of a fold say; what one answers before one opens it, and what a first reader may skip.
+DEEPER = re.compile(r" (?:(?P<opens>answer|deeper: (?P<title>.+))|/(?:answer|deeper)) ")
 CODE = re.compile(r"`([^`]+)`")  # as in Markdown: a proof's line is printed by its cell
-GOING_DEEPER, PROVED = "Going deeper", "✓"
-KINDS = {"What do you expect?": ["aa-expect"], GOING_DEEPER: ["aa-deeper"]}  # of folds
+GOING_DEEPER, ANSWER, PROVED = "Going deeper", "Answer aloud, then open", "✓"
+KINDS = {  # of folds
+    "What do you expect?": ["aa-expect"],
+    GOING_DEEPER: ["aa-deeper"],
+    ANSWER: ["aa-deeper"],
+}
 # The letters of the notation whose colour a word of the prose wears where it is stressed.
 WEAR = {
     **dict.fromkeys(("query", "queries"), "n"),
@@ -129,11 +134,12 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
         if marker is None:
             if outer is not None:
                 outer.append(part.extract())
-        elif (marker["title"] is None) == (outer is None):
+        elif (marker["opens"] is None) == (outer is None):
             complain(f"<!--{part}--> " + ("ends no fold" if outer is None else "is in a fold"))
         elif outer is None:
             outer, summary = Tag(name="details"), Tag(name="summary")
-            summary.append(f"{GOING_DEEPER}: {marker['title']}")
+            title = marker["title"]
+            summary.append(f"{GOING_DEEPER}: {title}" if title else ANSWER)
             outer.append(summary)
             part.replace_with(outer)
         else:

@@ -28,7 +28,6 @@ from annotated_book.display.live_figures import (
     tiles_visited,
     wheels,
 )
-from annotated_book.exercises.from_memory import check_order
 from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from press.run import execute
 
@@ -461,11 +460,12 @@ def test_the_cone_reaches_what_a_stack_of_windows_sees():
     assert given(figure) == {"tokens": 16, "layers": 4, "window": 3}
 
 
-def test_the_tune_is_played_in_the_orders_that_the_exercise_takes(capsys):
+def test_the_tune_is_played_in_the_orders_that_compute_attention():
     figure = display.tune(name="try")
     words, call = given(figure)["words"], script("tune")
     right = [each["word"] for each in words]
-    assert right == check_order.right
+    assert right[3:6] == ["scale", "mask", "softmax"]
+    other = [*right[:3], "mask", "scale", *right[5:]]
     orders = [right[:i] + right[i : i + 2][::-1] + right[i + 2 :] for i in range(9)]
     orders += [random.Random(i).sample(right, 9) for i in range(50)]
     taken = set()
@@ -478,8 +478,7 @@ def test_the_tune_is_played_in_the_orders_that_the_exercise_takes(capsys):
             if place < 0:
                 break
             played.append(place)
-        check_order(order)
-        assert (len(played) == 9) == capsys.readouterr().out.startswith("✓"), order
+        assert (len(played) == 9) == (order in (right, other)), order
         taken |= {tuple(order)} if len(played) == 9 else set()
     assert len(taken) == 2, "scale and mask may trade places"
 

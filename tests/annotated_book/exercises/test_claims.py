@@ -1,6 +1,5 @@
 """What the exercises' tables say of the package, of PyTorch and of their chapters is so."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from annotated_attention import MultiheadAttention, scaled_dot_product_attention
 from annotated_book import chapters
 from annotated_book.exercises import (
     counting,
-    from_memory,
     masks_in_the_wild,
     multihead_attention,
     one_head,
@@ -94,14 +92,3 @@ def test_a_query_reacts_to_what_the_verdict_says(verdict: Any, name: str) -> Non
     assert seen(TURNED[name]) == "“it” and “was”"
     assert f"given {other}, {name.replace(', ', ' with ')} lets " in said
     assert f"react to {seen(other)} alone" in said
-
-
-def test_the_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(from_memory, "_started", None)
-    assert from_memory._taken() == ""
-    from_memory.start_clock()
-    assert "15 minutes" in capsys.readouterr().out
-    assert "less than a minute" in from_memory._taken()
-    later = time.monotonic() + 100
-    monkeypatch.setattr(from_memory.time, "monotonic", lambda: later)
-    assert "1 minute." in from_memory._taken()

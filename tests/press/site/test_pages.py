@@ -42,6 +42,14 @@ def test_a_fold_holds_what_stands_between_its_marks():
     assert "/deeper" not in str(soup)
 
 
+def test_an_answer_is_folded_under_its_question():
+    html = DEEP.replace("deeper: why so", "answer").replace("/deeper", "/answer")
+    soup, said = mended(html.replace("<h3>Going deeper: why so</h3>", ""))
+    (fold,) = soup.select("h1 ~ details.aa-deeper")
+    assert (fold.summary.text, said) == ("Answer aloud, then open", [])
+    assert [row.text.strip() for row in fold.select(".aa-pair")] == ["Inside.", "Still inside."]
+
+
 @pytest.mark.parametrize(
     ("html", "message"),
     [

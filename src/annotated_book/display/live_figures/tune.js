@@ -3,7 +3,7 @@
 // words: in order; of each the word, its shape, the cards that are drawn (how many, wide, high, and
 // whether they are heads'), the places of the words that it needs, and why
 //
-// A test compares which orders it takes with those that the exercise takes.
+// It takes two orders: scale and mask may trade places.
 import { button, element, readout, svg } from "./host/figure.js";
 
 const [WIDE, HIGH] = [58, 44];
@@ -29,28 +29,28 @@ export default {
   render({ model, el }) {
     const { words } = model.get("data");
     const everything = words.map((_, i) => i);
-    let [played, slips, playing] = [everything, 0, false];
+    let [played, mistakes, playing] = [everything, 0, false];
+    const done = () => playing && played.length === words.length;
     const said = readout();
     const row = element("ol", { class: "aa-tune", "aria-label": "the tune" });
     const names = [...new Set(words.map(({ word }) => word))].sort();
     const keys = names.map((name) => button(name, () => press(name)));
     const begin = button("play from memory", () => {
-      playing = !playing;
-      [played, slips] = [playing ? [] : everything, 0];
+      playing = !playing || done();
+      [played, mistakes] = [playing ? [] : everything, 0];
       show(playing ? "Press the words in order." : "");
     });
     const press = (name) => {
       const place = fits(words, played, name);
       const text = told(words, played, name);
-      if (place < 0) slips += 1;
+      if (place < 0) mistakes += 1;
       else played = [...played, place];
-      const done = played.length === words.length;
-      const count = slips === 1 ? "1 slip" : `${slips} slips`;
-      show(done ? `${text} ${slips ? count : "No slip"}.` : text);
+      const count = `${mistakes || "No"} mistake${mistakes > 1 ? "s" : ""}`;
+      show(done() ? `${text} ${count}.` : text);
     };
     const show = (text) => {
       said.textContent = text || "Eight words, and mask.";
-      begin.textContent = playing ? "show the words" : "play from memory";
+      begin.textContent = done() ? "again" : playing ? "show the words" : "play from memory";
       row.replaceChildren(...everything.map((i) => slot(words[played[i]])));
       keys.forEach((key, i) => {
         const left = words.some((each, j) => each.word === names[i] && !played.includes(j));

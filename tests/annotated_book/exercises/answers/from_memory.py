@@ -7,14 +7,6 @@ from torch import Tensor, nn
 
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose
 
-ORDER = ["project", "split", "score", "scale", "mask", "softmax", "mix", "merge", "project"]
-
-
-def exchanged(first: str, second: str) -> list[str]:
-    """Exchange two words of the right order."""
-    other = {first: second, second: first}
-    return [other.get(word, word) for word in ORDER]
-
 
 class Right(nn.Module):
     """Another way to write it, with a seam for a mistake."""
@@ -54,12 +46,6 @@ class AnyWidth(Right):
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_order": [
-        (exchanged("scale", "mask"), "✓ "),
-        (exchanged("mask", "softmax"), "the numbers are wrong"),
-        (exchanged("split", "score"), "“score” comes too early: scores compare"),
-        (["project", *ORDER[:-1]], "the second “project” comes too early"),
-    ],
     "check_attention": [
         (Right, "✓ "),
         (WithWeights, "✓ "),
