@@ -1,21 +1,24 @@
 # %% [markdown]
 # # The cache
 #
-# *What must a model compute again for each token, and what can it keep?*
+# *Why is one request slow, when thirty-two together are hardly slower?*
 #
-# *21 minutes and 8 of exercises. Afterwards you can size a KV cache, tell prefill from decode,
+# *20 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
 # share pages, and find four mistakes.*
 #
-# A model that writes adds one token, reads everything again, and adds the next one. Nearly all of
-# that reading repeats the time before. In this chapter you find out which numbers never change,
-# keep them in a **KV cache**, and check that the text stays the same, token by token. Reading a
-# prompt into the cache is called **prefill**, and writing with it **decode**. A **token** is what is read and
-# written at a time (in the small examples, a word), and a **sequence** is a text in flight: one row of the batch.
+# Let one person talk to Llama 3.1 8B on an H100, and the GPU writes at most 221 tokens a second. Let 32 talk at
+# once, each with a text of 1,024 tokens, and the limit is 5,556: nobody waits much longer than the one did. (Both are
+# computed from what is on paper.) The first request is dear, and the next 31 are cheap. The reason is neither
+# arithmetic nor a trick of the server. It is what a call of the model has to *read*: the weights, once for all who
+# wait, and for each request its **KV cache**, which is what the model has kept of that text.
 #
-# *Here for one name?* [KV cache size](#cell-id=kv-cache-size) ·
+# Reading a prompt into the cache is called **prefill**, and writing with it **decode**. A **token** is what is read
+# and written at a time (in small examples, a word), and a **sequence** is a text in flight, one row of the batch.
+#
+# *Here for one name?* [tokens per second](#cell-id=bytes-over-bandwidth) ·
+# [continuous batching](#cell-id=different-lengths) · [KV cache size](#cell-id=kv-cache-size) ·
 # [chunked prefill](#cell-id=attention-that-continues) · [static cache](#cell-id=fixed-size) ·
-# [prefill and decode](#cell-id=prefill-and-decode) · [tokens per second](#cell-id=bytes-over-bandwidth) ·
-# [quantised cache](#cell-id=fewer-bits) · [continuous batching](#cell-id=different-lengths) ·
+# [prefill and decode](#cell-id=prefill-and-decode) · [quantised cache](#cell-id=fewer-bits) ·
 # [PagedAttention, prefix caching](#cell-id=pages) ·
 # [speculative decoding](#cell-id=going-back-and-branching) ·
 # [names in transformers and vLLM](#cell-id=their-names)
@@ -33,12 +36,124 @@ from annotated_attention import block_future, counting
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 from annotated_book import chapters, display, measured
 
+# %% [markdown] name="bytes-over-bandwidth"
+# ## Decode speed: bytes over bandwidth
+#
+# Draw a GPU's memory as a bar, 80 GB long. The weights fill its left end, and the caches of all sequences come
+# after them. To write the next token of every sequence, the model reads all of that once, from left to right. So a
+# call takes at least
+#
+# > **bytes ÷ bandwidth**
+#
+# and it brings one token for each sequence. Here is the bar for four loads (and, where there are sliders, for yours). Before
+# you look at the second: by how much do 31 more sequences lengthen it?
+
+# %% tags=["fold-input"]
+READS, DOES, MEMORY = 3.35, 989, 80  # an H100's TB and TFLOPs a second, and its GB
+WEIGHTS, STORED, KEPT = 7.5e9, 8.03e9, 128 * 2**10  # numbers; bytes of a token in the cache
+OUTPUT = 4096 * 128_256  # of the weights, those that compare a token with the vocabulary
+
+
+def ceiling(tokens: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the tokens a second that memory allows, and those that arithmetic allows."""
+    read = 2 * WEIGHTS + rows * tokens * KEPT  # bytes
+    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
+    return READS * 1e12 * rows / read, DOES * 1e12 / flops
+
+
+# %% tags=["fold-input"]
+H100 = {"weights": 2 * WEIGHTS, "stored": 2 * STORED, "kept": KEPT, "memory": MEMORY * 1e9}
+H100 |= {"flops": 2 * WEIGHTS, "pair": 4 * 32 * 32 * 128}
+H100 |= {"bandwidth": READS * 1e12, "arithmetic": DOES * 1e12}
+loads = [(1, 1024, 16), (32, 1024, 16), (1, 131_072, 16), (32, 131_072, 16)]
+full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
+assert all(ceiling(1024, x)[0] < ceiling(1024, x)[1] for x in (1, 512, 10**6))
+caption = (
+    "Blue: weights. Green: caches. Orange: how far the call would have read by the time "
+    "that its arithmetic takes. "
+    f"With 128 tokens each, arithmetic is the limit from {full} sequences on."
+)
+display.call_bytes(loads, H100, name="ceiling", caption=caption, alive=True)
+
+# %% [markdown]
+# By a quarter: 19 GB instead of 15, so 5.8 milliseconds instead of 4.5, and 32 tokens come out instead of one.
+# **Sequences share the weights, but not the caches.** With 131,072 tokens each, sharing helps little: nearly all
+# bytes are then caches, 32 sequences bring 190 tokens a second instead of 104, and they do not fit, either.
+#
+# The conditions: 7.5<!-- setting --> billion weights are read (of the input embedding, a single row) and 131,072 bytes for each kept
+# token, both in 16 bits; bandwidth and arithmetic are those on paper [[Shah et al.
+# 2024](../docs/references.md#shah-2024)]. It is a ceiling, and [below](#cell-id=prefill-and-decode) such a prediction
+# meets a measurement. In a mixture of experts, tokens share a weight only where they choose the same expert. (What
+# ends in a reference, on this page, was read there and not run here.)
+#
+# And the arithmetic? On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes
+# takes part in one multiplication and one addition for each sequence: one FLOP a byte, times the sequences. That
+# ratio is the **arithmetic intensity**, so weights alone would need 295 sequences until arithmetic becomes the limit.
+# Caches add bytes but few FLOPs: with 128 tokens each it takes 438, and with 1,024 it never happens. Decode of long
+# sequences is **memory-bound**.
+
+# %% [markdown] name="different-lengths"
+# ## Continuous batching: fill every call
+#
+# So a server wants many sequences in every call. It does not wait until all of a batch have ended: after any
+# token, one that is finished leaves, and the next prompt takes its place. That is **continuous batching** [[Yu et
+# al.](../docs/references.md#yu-2022)]. In the figure, two sequences run at once, and a call takes at most six
+# tokens<!-- invented -->. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
+
+# %% tags=["fold-input"]
+PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
+TO_WRITE = {"A": 3, "B": 9, "C": 3, "D": 3}  # one more each call, once the prompt is read
+
+
+def serve() -> list[dict[str, int]]:
+    """Give the tokens that each sequence takes in each call, six at most together."""
+    unread, unwritten, calls = dict(PROMPTS), dict(TO_WRITE), []
+    while running := [name for name, left in unwritten.items() if left][:2]:
+        left, taken = 6 - sum(not unread[name] for name in running), {}
+        for name in running:
+            taken[name] = min(unread[name], left) or int(not unread[name])
+            left -= min(unread[name], left)
+            unread[name] = max(unread[name] - taken[name], 0)
+            unwritten[name] -= not unread[name]
+        calls.append(taken)
+    return calls
+
+
+# %% tags=["fold-input"]
+calls, ends = serve(), {}
+assert max(sum(taken.values()) for taken in calls) == 6
+drawing, (ax,) = display.panels(540, 190)
+read = dict.fromkeys(PROMPTS, 0)
+for call, taken in enumerate(calls, 1):
+    for name, count in taken.items():
+        y, prompt = -[*PROMPTS].index(name), read[name] < PROMPTS[name]
+        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, call
+        ax.bar(call, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
+        ax.text(call, y, count, ha="center", va="center", fontsize=13)
+for name in ends:
+    ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
+ax.text(1.6, -2, "C waits", va="center", fontsize=13)
+ax.text(ends["A"] + 0.6, 0, "A is finished and leaves", va="center", fontsize=13)
+ax.set(xlim=(0, len(calls) + 0.6), ylim=(-3.6, 0.6), xlabel="call of the model")
+ax.set_xticks(range(1, len(calls) + 1))
+ax.set_yticks([])
+alt = f"Tokens of each sequence, call by call: {'; '.join(map(str, calls))}."
+caption = "Orange: tokens of a prompt, read in chunks. Blue: a token that continues."
+display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
+
+# %% [markdown]
+# While the prompt of C comes in chunks, B writes a token in every call. Each sequence needs a length of its own, which
+# [pages](#cell-id=pages) will give it. Where all share one length, they must end together, where the next token
+# goes, so a shorter prompt is **padded on the left**. The padding mask has a column for each key in the cache, and
+# a new token is never padding. Rotary positions make this easy: all tokens of a padded sequence move by the same
+# number of places, and distances stay as they are.
+
 # %% [markdown]
 # ## Without a cache
 #
 # A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has
 # learned two sentences by heart. To write, it takes the token with the highest score, adds it, and goes on
-# (greedy decoding). How many tokens does it have to read to write eight?
+# (greedy decoding). Nothing is kept yet. How many tokens does it have to read to write eight?
 
 # %% [markdown]
 # <!-- deeper: The writer, and how it learns -->
@@ -120,8 +235,7 @@ for prompt in ("the", "because"):
 anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 
 # %% [markdown]
-# To write 8 tokens, the model reads 36: one, then two, and so on up to eight. A text twice as long takes about
-# four times the reading: $n(n + 1)/2$ for n tokens.
+# To write 8 tokens, the model reads 36: one, then two, and so on: $n(n + 1)/2$ for n tokens.
 #
 # ## The KV cache: what does not change
 #
@@ -130,9 +244,8 @@ anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nothing at all. The mask is causal, so no token sees what comes after it. For the old ones, the
-# outputs of the first layer therefore stay the same. The second layer reads these outputs, and the
-# same holds there.
+# Nothing at all. The mask is causal, so no token sees what comes after it. For the old ones, the outputs of the first
+# layer stay the same. The second layer reads these, and the same holds there.
 #
 # </details>
 
@@ -160,10 +273,9 @@ for i, layer in enumerate(noting.layers):
 print("✓ In both layers, query, key, value and output of the four tokens are as before.")
 
 # %% [markdown]
-# The causal mask hides the new token from the old ones in every layer. What does the new one need of them?
-# Its query is compared with all keys, and then the values are mixed. The old tokens' queries and outputs are
-# not needed again: the next layer has already made its own keys and values from these outputs. So keep
-# the **keys and values** of each layer, and nothing else. This is the **KV cache**, two tensors that grow:
+# What does the new token need of the old ones? Its query is compared with all keys, and then the values are mixed. The
+# old tokens' queries and outputs are not needed again: the next layer has already made its own keys and values
+# from these outputs. So keep the **keys and values** of each layer, and nothing else. This is the **KV cache**:
 
 # %%
 display.annotated(KVCache.append)
@@ -177,7 +289,7 @@ display.annotated(KVCache.append)
 #
 # Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
 # attention only those that the others share. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16
-# bits. How much does one sequence of 131,072 tokens add: a hundredth of that, a tenth, or as much again?
+# bits. Its longest sequence was the third bar above: is the green part really longer than the blue one?
 
 # %% tags=["fold-input"]
 SHAPES = {  # layers, KV heads, d, the longest sequence
@@ -204,19 +316,17 @@ for layers, kv_heads, d, _ in SHAPES.values():
 print("✓ A `KVCache` in each layer takes these bytes.")
 
 # %% [markdown]
-# As much again: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
+# It is: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
 # each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
-# table 3](../docs/references.md#llama-2024), the others' of their configuration.) Three kinds of layers
-# keep less than the formula says: one with a [window](24_windows.ipynb) only the tokens within it,
-# latent attention ([MLA](22_fewer_keys.ipynb)) one short vector and a small rotated key for all heads, and
-# linear attention, as in three of the [models of today](20_positions.ipynb#cell-id=models-of-today), a state
-# of fixed size.
+# table 3](../docs/references.md#llama-2024), the others' of their configuration.) Layers with a
+# [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or linear attention, as in three of the
+# [models of today](20_positions.ipynb#cell-id=models-of-today), keep less than the formula says.
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
 #
-# With a cache, attention receives some new tokens at a time, a **chunk**: first the prompt, whole or in parts
-# (**chunked prefill**, so that a long prompt need not hold up the other sequences [[Agrawal
+# With a cache, attention receives a **chunk** of new tokens at a time: first the prompt, whole or in parts
+# (**chunked prefill**, as C above, so that a long prompt need not hold up the others [[Agrawal
 # et al.](../docs/references.md#agrawal-2023)]), then one token after another. Here n tokens
 # come, and afterwards there are m keys. Four lines stand between the projections and the scores:
 #
@@ -244,9 +354,8 @@ display.annotated(
 # <!-- /deeper -->
 
 # %% [markdown]
-# The last line deserves a picture. When *sweet the* follow three kept tokens, *sweet* stands at position 3. It
-# may see keys 0 to 3, and *the* one more. Here is the chunk's mask, with the weights of the first layer,
-# averaged over its heads:
+# When *sweet the* follow three kept tokens, *sweet* stands at position 3. It
+# may see keys 0 to 3, and *the* one more:
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import block_by_position
@@ -263,18 +372,17 @@ display.masked_map(
     chunk,
     [*kept, *chunk],
     name="chunk-mask",
-    caption="Hatched: blocked.",
+    caption="Hatched: blocked. Numbers: weights of layer 1, averaged over its heads.",
 )
 
 # %% [markdown]
 # These are the last two rows of the causal mask for five tokens. Its diagonal ends in the **lower right**
-# corner, because the newest query and the newest key belong to the same token. In terms of positions: for a
-# query at position p, block key j if j > p. (A single new token may see every key. So Llama code that feeds one
+# corner, because the newest query and the newest key belong to the same token: for a query at position p, block
+# key j if j > p. (A single new token may see every key. So Llama code that feeds one
 # token at a time, the prompt too, has no causal mask.)
 
 # %% [markdown]
-# Does it matter how a text is cut into chunks? Random tokens, cut in four ways, are compared with a single
-# call.
+# Does it matter how a text is cut into chunks? Random tokens, cut in four ways, meet a single call.
 
 # %% tags=["proof"]
 b, n, h, d = 2, 12, 4, 6
@@ -295,11 +403,10 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 print("✓ All at once, in chunks or one by one: the same outputs and gradients.")
 
 # %% [markdown]
-# However the text is cut, the outputs are the same. (These numbers have 64 bits. In 16 each cut rounds in
-# its own way, so compare a cache in 32: [How
-# close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer can keep what it has
-# read. The loop differs from `write` in two lines: the model gets a cache for each layer, and from the
-# second call on only the new token.
+# It does not. (These numbers have 64 bits. In 16 each cut rounds in its own way, so compare a cache in 32: [How
+# close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer keeps what it has
+# read. Two lines differ from `write`: the model gets a cache for each layer, and from the second call on only the
+# new token.
 
 
 # %%
@@ -323,10 +430,9 @@ assert text.equal(anew)
 print("✓ The same text as without a cache.")
 
 # %% [markdown]
-# The text is the same, and the model has read 8 tokens instead of 36. In the figure, *new* is computed in
-# this step, *kept* is read from the cache, and an empty box is not needed. The numbers are the weights of
-# the first layer, averaged over its heads. If it has controls, move *words* from 1 to 8, with a cache and
-# without.
+# The same text, for 8 tokens read instead of 36. In the figure, *new* is computed in this step, *kept* is read from
+# the cache, and an empty box is not needed. The numbers are weights as above. If it has controls, move *words* from 1
+# to 8, with a cache and without.
 
 # %% tags=["fold-input"]
 with torch.no_grad():
@@ -375,24 +481,14 @@ print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
 # %% [markdown] name="fixed-size"
 # ## Static cache: a cache of fixed size
 #
-# The growing cache has two disadvantages. `torch.cat` copies everything kept so far in every step, to a new
-# place in memory. And its shape changes: `torch.compile` compiles twice more, and a **CUDA graph**, which
-# replays a recorded step without starting each of its many small kernels from Python, demands the same
-# shapes and addresses each time. A `StaticCache` keeps both: it reserves room for the longest sequence once,
-# writes each new key into its place, and counts in place, too. (Reserved is reserved, filled or not, so servers hand out
-# [pages](#cell-id=pages) instead.)
+# In a growing cache, `torch.cat` copies everything kept so far in every step. And its shape changes: `torch.compile`
+# compiles twice more, and a **CUDA graph**, which replays a recorded step without starting each small kernel
+# from Python, demands the same shapes and addresses each time. A `StaticCache` keeps both: it reserves room for
+# the longest sequence once, and writes each new key into its place. (Reserved is reserved, filled or not, so
+# servers hand out [pages](#cell-id=pages) instead.)
 #
 # The price is that `append` returns all places, including those not yet written, which hold zeros. Now take
-# a single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no future
-# to hide, after all. How much weight do the 11 empty places get: none, a little, or more than half?
-#
-# <details><summary>What do you expect?</summary>
-#
-# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#cell-id=padding) found
-# for padding. That is also the score of an average key, as long as scores spread around 0. So 11 of
-# 16 places together get about that share of the weight.
-#
-# </details>
+# a single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no future to hide. How much weight do the 11 empty places get: none, a little, or more than half?
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import StaticCache
@@ -429,8 +525,9 @@ for name, version in (
 display.show(rows, columns=["weight of the empty places"])
 
 # %% [markdown]
-# The mask's rule already covers the empty places: they stand at later positions, so j > p hides
-# them. Apply the mask to a single query as well.
+# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#cell-id=padding) found for
+# padding, and so does an average key, as long as scores spread around 0. The mask's rule already covers the
+# empty places: they stand at later positions, so j > p hides them. Apply the mask to a single query as well.
 
 # %% [markdown]
 # <!-- deeper: The code, and how often it is compiled -->
@@ -479,9 +576,8 @@ display.show(counts, columns=["programs compiled"])
 # %% [markdown] name="four-mistakes"
 # ## Four mistakes
 #
-# The missing mask is one of four mistakes. Three have been reported in published code, the fourth in the
-# review of such code [[Caches that went wrong](../docs/references.md#caches-gone-wrong)]. All four leave every
-# shape as it is, and if a whole text goes in at once, even the result is right.
+# The missing mask is one of four mistakes, all reported, three of them in published code [[Caches that went
+# wrong](../docs/references.md#caches-gone-wrong)]. They leave every shape as it is.
 #
 # | mistake | what goes wrong |
 # |---|---|
@@ -490,8 +586,8 @@ display.show(counts, columns=["programs compiled"])
 # | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
 # | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* token: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
 #
-# Here are the four lines as people write them. Below each, the same writer, with that mistake
-# built in, continues *because it* with a cache of 16 places.
+# Here are the four lines as people write them, and how the writer, with that mistake built in, continues *because it* in
+# a cache of 16 places.
 
 # %% tags=["fold-input"]
 WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
@@ -511,17 +607,8 @@ print(f"right\n    {writes(CachedAttention, model)}")
 
 # %% [markdown]
 # Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
-# when the first single token goes in. So do not judge a cache by reading its text: feed a text in chunks, and
-# compare the numbers. Which way of cutting 12 tokens shows all four mistakes: all at once, 5 + 4 + 3, or one
-# by one? And does it matter whether the cache grows?
-#
-# <details><summary>What do you expect?</summary>
-#
-# One by one shows all four if the cache has a fixed size: single queries get no mask there, so the
-# zeros take weight. In a cache that grows there are no zeros to see. All at once shows none: the
-# first query really does stand at position 0, and nothing is kept yet that could be wrong.
-#
-# </details>
+# when the first single token goes in. So compare numbers. Which way of cutting 12 tokens shows all four mistakes:
+# all at once, 5 + 4 + 3, or one by one?
 
 # %% tags=["fold-input"]
 WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
@@ -538,30 +625,29 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
 rows = {}
 for code, entry in {**WRONG, "right": None}.items():
     made = another(entry.version if entry else CachedAttention, attention)
-    grows = [off(made, x, sizes, KVCache()) for sizes in WAYS.values()]
-    fixed = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
-    assert (max(fixed) > 0.01) == (code != "right")
-    assert grows[0] < 1e-9
-    rows[code] = [*fixed, grows[-1]]
-display.show(rows, columns=[*WAYS, "one by one, grows"], corner="off by up to")
+    rows[code] = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
+    assert rows[code][0] < 1e-9
+    assert (rows[code][-1] > 0.01) == (code != "right")
+zeros = another(CacheZerosAttended, attention)
+assert off(zeros, x, WAYS["one by one"], KVCache()) < 1e-9  # it grows: nothing is empty
+display.show(rows, columns=list(WAYS), corner="off by up to")
 
 # %% [markdown]
-# A single call shows nothing. *One by one* finds every mistake if the cache has a fixed size; in one that
-# grows (the last column) no zeros are attended to. So check your own code like this: **feed in the same text at once, in uneven chunks and
-# token by token, with the cache that you will use, and compare the outputs.** The check needs no second
-# implementation: each way of cutting serves as the reference for the others.
+# A single call shows nothing: its first query really does stand at position 0. *One by one* finds every mistake, in this
+# cache of fixed size; in one that grows there are no zeros to see. So check your own code like this:
+# **feed in the same text at once, in uneven chunks and token by token, with the cache that you will use, and
+# compare the outputs.** Each way of cutting is the reference for the
+# others.
 
 # %% [markdown] name="prefill-and-decode"
-# ## Prefill and decode
+# ## Prefill and decode: predicted, then measured
 #
-# How much longer do 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
+# No H100 was at hand, so the ceiling is put to the test on a processor, with a language model of four layers as wide as
+# SmolLM2-135M's: float32, two threads of an Intel Xeon, the one of [Speed](15_speed.ipynb). Its bandwidth
+# was measured with a matrix times a vector, its arithmetic with a matrix times another.
 #
-# Two floors can be computed. Each weight and each kept number has to be read once, however many tokens come:
-# bytes ÷ bandwidth. And each token has its arithmetic: FLOPs ÷ what the processor can do. The table puts both
-# beside what was measured, in milliseconds, for a language model of four layers as wide as SmolLM2-135M's, in
-# float32 on two threads of an Intel Xeon, the processor of [Speed](15_speed.ipynb). (Bandwidth and arithmetic are
-# measured, too, with one large matrix times a vector, and times another matrix.)
-
+# A call has two floors: the bytes, as above, and FLOPs ÷ what the processor does in a second. Predict: how much
+# longer do 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
 
 # %% tags=["fold-input"]
 SIZES = {"layers": 4, "e": 576, "h": 9, "g": 3, "d": 64, "hidden": 1536, "words": 4096}
@@ -589,31 +675,39 @@ def bandwidth() -> float:
 assert "Xeon" in measured.load()["provenance"]["cpu"]
 (product,) = measured.find("peak")
 peak = 2 * 4096**3 / product["milliseconds"]["multiply"][1]  # FLOPs in a millisecond
-table = {}
-for section, many, behind, name in (
-    ("decoding", 1, 16, "1 token, decode"),
-    ("prefill", 128, 0, "128 tokens at once, prefill"),
-    ("prefill", 2048, 0, "2,048 tokens at once, prefill"),
+drawing, (ax,) = display.panels(380, 200)
+said = []
+for y, (section, many, name) in enumerate(
+    (("decoding", 1, "decode, 1 token"), ("prefill", 128, "prefill, 128 tokens"))
 ):
+    behind = 16 if section == "decoding" else 0
     where = {"size": [1, many, 576, 9], "kept": behind, "precision": "float32"}
     (row,) = measured.find(section, **where)
     flops, numbers = work(many, behind)
     floors = 4 * numbers / bandwidth() * 1000, flops / peak
     took = row["milliseconds"]["language model"][1]
     assert max(floors) < took < 2 * max(floors)
-    table[name] = [*floors, took]
-columns = ["bytes ÷ bandwidth", "FLOPs ÷ arithmetic", "measured"]
-title = (
-    f"Milliseconds, with {bandwidth() / 1e9:.0f} GB and {peak / 1e6:.0f} GFLOPs a second"
+    ax.text(0, 0.2 - y, name, fontsize=12, fontweight="bold")
+    for what, below, long, ink in zip(
+        ("bytes", "FLOPs", "measured"), (0, 0.22, 0.44), (*floors, took), "nhb"
+    ):
+        ax.barh(-y - below, long, 0.17, color=display.COLOURS[ink], alpha=0.8)
+        ax.text(long + 0.3, -y - below, f"{what}: {long:.2f}", va="center", fontsize=12)
+        said.append(f"{name}, {what}: {long:.2f} ms")
+ax.set(xlim=(0, 27), ylim=(-1.65, 0.45))
+ax.set_yticks([])
+ax.spines["left"].set_visible(False)
+caption = (
+    f"Milliseconds, with {bandwidth() / 1e9:.0f} GB and {peak / 1e6:.0f} GFLOPs a second."
 )
-display.show(table, columns=columns, title=title)
+display.finish(drawing, name="floors", alt="; ".join(said) + ".", caption=caption)
 
 # %% [markdown]
 # Less than five times: 4.10 milliseconds and 19.61. A single token needs 2.28 milliseconds for the bytes, and only
 # 0.09 for the arithmetic. That is **decode**, which sets the **time per output token** (TPOT). In
 # **prefill**, which sets the **time to first token** (TTFT), 128 tokens share the same bytes, and the arithmetic
-# becomes the limit. The larger floor is no forecast, since each step here takes up to twice as long. But it says what
-# would help: fewer bytes in decode, fewer FLOPs in prefill. Some services give each its own machines and
+# becomes the limit. The larger floor is no forecast: both calls take up to twice as long. But it says what would help: fewer bytes in
+# decode, fewer FLOPs in prefill. Some services give each its own machines and
 # send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
 #
 # So in decode FLOPs do not tell the time. Without a cache, a layer does 4,096 times the FLOPs for a token behind
@@ -623,16 +717,8 @@ display.show(table, columns=columns, title=title)
 # <!-- deeper: with a cache and without, in milliseconds -->
 # ### Going deeper: with a cache and without, in milliseconds
 #
-# One sequence and one layer with e = 512, on the same processor: medians. The *bare minimum* is the projections
-# and PyTorch's kernel alone, with the keys already in place. The cache of fixed size has room for exactly these
-# tokens.
-
-# %% tags=["fold-input"]
-rows = measured.find("cache", memory="kept")
-names = ("bare minimum", "fixed size", "grows", "without")
-table = {name: [row["milliseconds"][name][1] for row in rows] for name in names}
-columns = [f"{row['size'][1]} behind {row['kept']:,}" for row in rows]
-display.show(table, columns=columns, corner="milliseconds; tokens")
+# One sequence and one layer with e = 512, on the same processor: medians. The cache of fixed size has room for exactly
+# these tokens.
 
 # %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
@@ -651,8 +737,7 @@ title = "Without a cache, compared with one of fixed size"
 display.show(table, columns=columns, decimals=",.0f", title=title)
 
 # %% [markdown]
-# And if the fixed size has more room than text? Here a query meets all places, written or not. With room for
-# 4,096, the token behind 255 costs about what the one behind 4,095 does: 0.84 milliseconds instead of 0.31. (A kernel
+# And if the fixed size has more room than text? Here a query meets all places, written or not. (A kernel
 # that is told the lengths skips the empty places.)
 
 # %% tags=["proof"]
@@ -671,70 +756,12 @@ print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown] name="bytes-over-bandwidth"
-# ### Decode speed: bytes over bandwidth
-#
-# So tokens per second have a ceiling: bandwidth ÷ bytes. For each token, every weight is read once
-# (of the input embedding, a single row), and so is every key and value that is kept. Sequences of one batch
-# share the weights, but not the caches. (In a mixture of experts each token brings experts of its own, and these are
-# shared only where two tokens choose the same.) The figure is computed, not timed: Llama 3.1 8B on an H100, with the
-# bandwidth and the arithmetic that are on paper [[Shah et al. 2024](../docs/references.md#shah-2024)]. Do 32
-# sequences bring 32 times as many tokens a second?
-
-# %% tags=["fold-input"]
-READS, DOES = 3.35, 989  # an H100's TB and TFLOPs a second
-WEIGHTS, KEPT = 7.5e9, 128 * 2**10  # numbers read; bytes of a token in the cache
-OUTPUT = 4096 * 128_256  # of these, the weights that compare a token with the vocabulary
-
-
-def ceiling(tokens: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the tokens a second that memory allows, and those that arithmetic allows."""
-    read = 2 * WEIGHTS + rows * tokens * KEPT  # bytes
-    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
-    return READS * 1e12 * rows / read, DOES * 1e12 / flops
-
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(560, 330)
-many, said = torch.logspace(0, 11, 200, base=2), []
-for tokens, letter, style in zip((128, 1024, 131_072), "nhd", ("-", "--", "-.")):
-    memory, arithmetic = ceiling(tokens, many)
-    y, ink = memory.clamp(max=arithmetic), display.COLOURS[letter]
-    fits = many <= (80e9 - 2 * 8.03e9) / (tokens * KEPT)  # into 80 GB, beside all weights
-    ax.loglog(many, y, style, linewidth=0.8, color=ink)
-    ax.loglog(many[fits], y[fits], style, linewidth=2.5, color=ink)
-    ax.text(2048, y[-1] * 1.2, f"{tokens:,} tokens", color=ink, ha="right", fontsize=14)
-    for rows in (1, 32) if tokens > 128 else ():
-        found = ceiling(tokens, rows)[0]
-        ax.plot([rows], [found], "o", color=ink)
-        below = 0.7 if (rows, tokens) == (1, 1024) else 0.55
-        ax.text(rows * 1.2, found * below, f"{found:,.0f}", color=ink, fontsize=14)
-        said.append(f"{rows} of {tokens:,}: {found:,.0f}")
-full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
-ax.minorticks_off()
-ax.set_xticks([1, 8, 32, 128, 512, 2048], ["1", "8", "32", "128", "512", "2,048"])
-ax.tick_params(labelsize=12)
-ax.set_yticks([100, 1000, 10_000], ["100", "1,000", "10,000"])
-ax.set(xlabel="sequences at once", ylabel="tokens a second", ylim=(50, 130_000))
-alt = f"The ceiling of tokens a second, sequences of so many tokens. {'; '.join(said)}."
-caption = (
-    "Thick: weights and caches fit into 80 GB. "
-    f"With 128 tokens, arithmetic limits from {full} sequences on."
-)
-display.finish(drawing, name="ceiling", alt=alt, caption=caption)
-
 # %% [markdown]
-# With 1,024 tokens each, 32 sequences bring 5,556 tokens a second instead of 221. With 131,072 they bring 190
-# instead of 104: nearly all bytes are then caches, and they do not fit, either.
+# <!-- deeper: The time to first token on the H100 -->
+# ### Going deeper: The time to first token on the H100
 #
-# On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes takes part in one
-# multiplication and one addition for each sequence: one FLOP a byte, times the number of sequences. That ratio
-# is the **arithmetic intensity**. So weights alone would need 295 sequences until arithmetic becomes the
-# limit. Caches add bytes but few FLOPs: with 128 tokens each it takes 438, and with 1,024 it never happens.
-# Decode of long sequences is **memory-bound**.
-#
-# In prefill arithmetic is the limit, so the time to first token (TTFT) has a floor, too, also on paper. Only the
-# last token of the prompt is compared with the vocabulary, so the table leaves those weights out:
+# The time to first token has a floor, too, again on paper. (Only the last token of the prompt is compared
+# with the vocabulary, so those weights are left out.)
 
 # %% tags=["fold-input"]
 rows = {}
@@ -748,12 +775,14 @@ display.show(rows, columns=["weights", "attention"], title=title)
 # %% [markdown]
 # Sixteen times the text is sixteen times the work of the weights and 256 times that of attention, which has
 # overtaken them.
+#
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: Is that ceiling reached? Measured on a processor -->
 # ### Going deeper: Is that ceiling reached? Measured on a processor
 #
-# The language model from above, of 9 heads that share 3 of keys. The bandwidth is measured with a matrix of 2²⁶
+# The language model from above, of 9 heads that share three heads of keys. The bandwidth is measured with a matrix of 2²⁶
 # numbers in float32 times one vector, which has nothing else to do. How near to the ceiling do the measured tokens
 # come, and do half the bytes, in bfloat16, bring twice the tokens?
 
@@ -800,15 +829,22 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # <!-- /deeper -->
 
 # %% [markdown] name="fewer-bits"
-# ### Quantised cache: fewer bits
+# ## Quantised cache: fewer bits
 #
-# Where memory is the limit, fewer bytes take less time. A **quantised cache** holds whole numbers, in 8
-# bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8, floating-point
-# numbers of 8 bits, is its rival on recent GPUs.) With a scale for each token and head, a new token needs
-# nothing of the others. How much does that harm? The cell rounds random keys and values, 64 wide, and
-# compares what attention gives. In the last column one feature of the keys is 20<!-- invented --> times as
-# large, and the same feature of the queries as much smaller, so that all scores are what they were. (The
-# cell only rounds: to save memory with 4 bits, pack two numbers into a byte.)
+# Where memory is the limit, a shorter bar takes less time. A **quantised cache** nearly halves its green part. What does it
+# cost?
+
+# %% tags=["fold-input"]
+caption = "Computed, as above; the scales are not counted."
+loads = [(32, 8192, bits) for bits in (16, 8)]
+display.call_bytes(loads, H100, name="fewer-bits-bar", caption=caption)
+
+# %% [markdown]
+# It holds whole numbers, in 8 bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8,
+# floating-point numbers of 8 bits, is its rival on recent GPUs.) With a scale for each token and head, a new
+# token needs nothing of the others. The cell rounds random keys and values, 64 wide, and compares what attention
+# gives. In the last column one feature of the keys is 20<!-- invented --> times as large, and the same feature of
+# the queries as much smaller, so that all scores are what they were.
 
 
 # %%
@@ -838,86 +874,25 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # %% [markdown]
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
-# Keys of trained models do have such features, always the same ones. A scale for each *feature* of the keys,
+# Keys of trained models do have such features. A scale for each *feature* of the keys,
 # here over 256 tokens, brings the error back to 0.17. As here, the keys are usually multiplied out again
 # when they are read, and the product is computed in 16 bits (PyTorch's function takes no int8). That saves bytes
 # and no arithmetic, so it is slower where a step does not wait for memory ([by a tenth with one
-# sequence](https://github.com/InternLM/lmdeploy/issues/341), in one engine). KIVI comes down to 2 bits in this way, with a lowest
-# value beside each scale, a scale for every 32 tokens, and the newest tokens left as they are [[Liu et al.
+# sequence](https://github.com/InternLM/lmdeploy/issues/341), one engine's users report). KIVI comes down to 2 bits in this way [[Liu et al.
 # 2024](../docs/references.md#liu-2024)]. [A model of
 # today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
-
-# %% [markdown] name="different-lengths"
-# ## Left padding and continuous batching
-#
-# Suppose two people ask at once, and their prompts differ in length. As long as all sequences share one length
-# in the cache, they must end together, where the next token goes, so the shorter one is **padded on the left**.
-# The padding mask has a column for each key that `append` returns, and a new token is never padding. Rotary
-# positions make this easy: all tokens of a padded sequence move by the same number of places, and distances stay
-# as they are.
-#
-# A server does not wait until all sequences of such a batch have ended. After any token, one that is finished
-# leaves, and the next prompt takes its place: **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. In the figure, two sequences run at once, and a call takes at most six
-# tokens<!-- invented -->. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
-
-# %% tags=["fold-input"]
-PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
-TO_WRITE = {"A": 3, "B": 9, "C": 3, "D": 3}  # one more each call, once the prompt is read
-
-
-def serve() -> list[dict[str, int]]:
-    """Give the tokens that each sequence takes in each call, six at most together."""
-    unread, unwritten, calls = dict(PROMPTS), dict(TO_WRITE), []
-    while running := [name for name, left in unwritten.items() if left][:2]:
-        left, taken = 6 - sum(not unread[name] for name in running), {}
-        for name in running:
-            taken[name] = min(unread[name], left) or int(not unread[name])
-            left -= min(unread[name], left)
-            unread[name] = max(unread[name] - taken[name], 0)
-            unwritten[name] -= not unread[name]
-        calls.append(taken)
-    return calls
-
-
-# %% tags=["fold-input"]
-calls, ends = serve(), {}
-assert max(sum(taken.values()) for taken in calls) == 6
-drawing, (ax,) = display.panels(540, 190)
-read = dict.fromkeys(PROMPTS, 0)
-for call, taken in enumerate(calls, 1):
-    for name, count in taken.items():
-        y, prompt = -[*PROMPTS].index(name), read[name] < PROMPTS[name]
-        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, call
-        ax.bar(call, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
-        ax.text(call, y, count, ha="center", va="center", fontsize=13)
-for name in ends:
-    ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
-ax.text(1.6, -2, "C waits", va="center", fontsize=13)
-ax.text(ends["A"] + 0.6, 0, "A is finished and leaves", va="center", fontsize=13)
-ax.set(xlim=(0, len(calls) + 0.6), ylim=(-3.6, 0.6), xlabel="call of the model")
-ax.set_xticks(range(1, len(calls) + 1))
-ax.set_yticks([])
-alt = f"Tokens of each sequence, call by call: {'; '.join(map(str, calls))}."
-caption = "Orange: tokens of a prompt, read in chunks. Blue: a token that continues."
-display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
-
-# %% [markdown]
-# While the prompt of C comes in chunks, B writes a token in every call. Each sequence needs a length of its own in
-# the cache.
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
 #
-# Padding wastes room: beside a sequence of 4,000 tokens, one of 10 takes as much. A **page table** avoids
-# this. The idea comes from operating systems, and the inference engine vLLM made it popular [[Kwon
-# et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a
-# table says which pages a sequence consists of.
+# What lies empty in the green part is room for a request. With padding, beside a sequence of 4,000
+# tokens, one of 10 takes as much. A **page table** avoids this, an idea from operating systems that the inference
+# engine vLLM made popular [[Kwon et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens
+# each, and a table says which pages a sequence consists of.
 #
-# Here a page holds four tokens, and two prompts have ten and three. (vLLM reads them end to end, without padding. This class
-# takes a rectangle, so the short one is padded on the right, where the causal mask hides the padding, and
-# `crop` forgets it at once.) From there each sequence goes on at its own position: `cache.length` is one number
-# for each.
+# Here a page holds four tokens, and two prompts have ten and three. (This class takes a rectangle, so the short one
+# is padded on the right, where the causal mask hides the padding, and `crop` forgets it at once; vLLM reads them
+# end to end.) From there each sequence goes on at its own position: `cache.length` is one number for each.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
@@ -944,12 +919,10 @@ with torch.no_grad():
 # `flash_attn` 2 demands, as [that was easier to write](https://github.com/Dao-AILab/flash-attention/issues/828).
 #
 # Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
-# prefixes). A new
-# request finds them by a hash of each full page's tokens and all tokens before them, and computes only from
-# the first page that is missing, at least the last token. Where one sequence goes on in several ways, the page
-# that they are about to fill is shared, too, until the first of them writes: it gets its own copy of that
-# one page. In the figure, ten tokens go on in two ways, after one more token each. Which pages are
-# shared, and which one is the copy?
+# prefixes). A new request finds them by a hash of each full page's tokens and all tokens before them, and computes
+# only from the first page that is missing. Where one sequence goes on in several ways, the page that they are about
+# to fill is shared, too, until the first of them writes: it gets its own copy. In the figure, ten tokens go on
+# in two ways, after one more token each. Which page is the copy?
 
 # %% tags=["fold-input"]
 shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
@@ -983,9 +956,7 @@ alt = (
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
-# Pages 0 and 1 are shared. Sequence 1 wrote first, and got the copy, page 3. So several answers share their prompt.
-# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies all keys
-# and values for it, a paged one only entries of the tables.
+# Page 3: sequence 1 wrote first. Pages 0 and 1 stay shared, so several answers share their prompt.
 #
 # When no page is free, a server **preempts** a sequence: it drops the pages and computes them again later, or
 # keeps them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
@@ -1009,7 +980,8 @@ print("✓ After crop and after reorder: as if the text had always been this one
 # <!-- deeper: Shared pages, and three caches with one result -->
 # ### Going deeper: Shared pages, and three caches with one result
 #
-# A sequence of ten tokens becomes three, and each of them goes on. In the paged cache they share three
+# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies all keys
+# and values for it, a paged one only entries of the tables. A sequence of ten tokens becomes three here. In the paged cache they share three
 # pages, and after one more token still the two full ones.
 
 # %%
@@ -1066,8 +1038,8 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # %% [markdown] name="going-back-and-branching"
 # ## Speculative decoding: going back
 #
-# Decode reads all weights for a single token. **Speculative decoding** reads them once for several
-# [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some tokens. The large
+# With one user there is no second request to share the blue part with. **Speculative decoding** shares it among
+# tokens that the same text may need next [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some tokens. The large
 # model reads them all in one chunk, which is the **verification**, and keeps those that it would have written itself.
 # Then comes one token of its own, and `crop` takes the rest back. Say that *the cat drank* stands there, and the
 # draft proposes *milk because sweet*:
@@ -1111,28 +1083,24 @@ def by_table(ids: Tensor) -> Tensor:
 
 drafts = {"the table": by_table, "always “cat”": lambda ids: encode(["cat"] * 3)}
 rows = {}
-for begin, (name, draft) in itertools.product(("the", "because"), drafts.items()):
+for begin, (name, draft) in itertools.product(["the"], drafts.items()):
     text, calls = speculate(model, draft, encode([begin]), 8, [KVCache(), KVCache()])
     assert text.equal(write(model, encode([begin]), 8)[0])
-    rows[f"{begin}, {name}"] = [str(calls), spell(text[0])]
-display.show(rows, columns=["calls", "text"], corner="prompt, draft", decimals="<")
+    rows[name] = [str(calls), spell(text[0])]
+display.show(rows, columns=["calls", "text"], corner="draft", decimals="<")
 
 # %% [markdown]
-# Nothing: the text is the same with any draft. Where tokens are drawn, **speculative
-# sampling** keeps the large model's probabilities p, whatever the draft's probabilities q: accept a guess x
-# with probability min(1, p(x) / q(x)); at the first one refused, draw from max(0, p − q), divided by its sum,
-# and drop the later guesses; if none is refused, draw one more token from p.
+# Nothing: the text is the same with any draft, and a bad one only needs more calls than a good one.
 #
 # Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head on the large
 # model's own features: EAGLE [[Li et al. 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's
 # multi-token prediction (MTP) [[DeepSeek-AI 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
 #
 # Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one
-# guess costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives
+# guess costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives, divided by kc + 1 for
+# the guesses,
 #
 # $$\text{tokens a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
-#
-# $$\text{times as fast} = \frac{\text{tokens a call}}{kc + 1}$$
 #
 # The cell writes 1,200 tokens, once for each α, with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
 
@@ -1163,13 +1131,18 @@ display.show(rows, columns=["tokens a call", "by the formula", "times as fast"])
 
 # %% [markdown]
 # A draft that is right one time in five makes writing slower. And the last column counts a call with four tokens
-# as one with a single token, which holds as long as reading takes the time. In a large batch of short sequences,
-# arithmetic is the limit, and four tokens cost four times as much (the fold computes where).
+# as one with a single token, which holds as long as reading takes the time: few sequences, or long ones.
 
 # %% [markdown]
-# <!-- deeper: what a call of four tokens costs in a batch -->
-# ### Going deeper: what a call of four tokens costs in a batch
+# <!-- deeper: Speculative sampling, and a call of four tokens in a batch -->
+# ### Going deeper: Speculative sampling, and a call of four tokens in a batch
 #
+# Where tokens are drawn, **speculative
+# sampling** keeps the large model's probabilities p, whatever the draft's probabilities q: accept a guess x
+# with probability min(1, p(x) / q(x)); at the first one refused, draw from max(0, p − q), divided by its sum,
+# and drop the later guesses; if none is refused, draw one more token from p.
+#
+# And the batch? In a large one of short sequences, arithmetic is the limit, and four tokens cost four times as much.
 # By the [ceiling](#cell-id=bytes-over-bandwidth) above it costs as much as so many calls with one token, in a
 # batch of sequences that are equally long:
 
@@ -1302,8 +1275,8 @@ exercises.cache.check_step.folded(step)
 # ## What you have now
 #
 # > **In short.** Under a causal mask nothing about the old tokens changes, so keep their keys and
-# > values: 2 · layers · KV heads · d · bytes · tokens · sequences. A layer's step then costs $8be^2 + 4bme$ FLOPs instead of $4bme\,(2e +
-# > m)$.
+# > values: 2 · layers · KV heads · d · bytes · tokens · sequences. A decode call takes at least (weights +
+# > caches) ÷ bandwidth, and sequences share only the weights.
 # >
 # > New tokens `(b, h, n, d)`, keys and values of all tokens `(b, h, m, d)`, mask `(n, m)`.
 # >
@@ -1315,7 +1288,7 @@ exercises.cache.check_step.folded(step)
 # > ```
 # >
 # > Positions count on, keys are rotated before they are kept, and j > p hides the future and the
-# > empty places alike. A mistake with the cache does not show when a whole text goes in at once, so
+# > empty places alike. A mistake does not show when a whole text goes in at once, so
 # > compare chunks with a single call.
 #
 # With many long sequences at once, the cache becomes the largest thing to store. The [next

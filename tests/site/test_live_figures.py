@@ -19,6 +19,7 @@ from annotated_attention.pretrained import attention_weights
 from annotated_book import chapters
 from annotated_book.display import _live
 from annotated_book.display.live_figures import cache_filling as cache
+from annotated_book.display.live_figures import call_bytes as called
 from annotated_book.display.live_figures import reach as reached
 from annotated_book.display.live_figures import tiles_visited as visited
 from annotated_book.display.live_figures.aloud import go_on
@@ -542,6 +543,28 @@ def tiles_visited(data):
             [said, f"{', '.join(words[keys])}. Mix / total: {ends}."],
             {".aa-running": shown},
         )
+
+
+def call_bytes(data):
+    load = [8, 8192, 16]
+    for done, place, value in [
+        (None, 0, 8),
+        (("slider", "sequences", "End"), 0, 2048),
+        (("slider", "tokens of each", "Home"), 1, 128),
+        (("slider", "sequences", "ArrowLeft"), 0, 1024),
+        (("button", "8 bits", ""), 2, 8),
+    ]:
+        load[place] = value
+        found = called.call(data["gpu"], *load)
+        said = f"{called.named(*load)}: reading takes {found['reading']:,.1f} ms, arithmetic "
+        said += f"{found['computing']:,.1f} ms. {found['rate']:,.0f} tokens a second"
+        bars = [called.named(*each) for each in data["loads"]]
+        texts = {
+            ".aa-stage g text:first-child": [*bars, f"Yours: {called.named(*load)}"],
+            ".aa-stage g text:last-child >> nth=-1": [called.said(found)],
+            ".aa-stage .aa-mark[aria-pressed=true]": [f"{load[2]} bits"],
+        }
+        yield done, [said], texts
 
 
 def where_numbers_go(data):

@@ -15,6 +15,7 @@ _HOMES = {
     "back_together": "way_through",
     "beside": "tables",
     "cache_filling": "live_figures.cache_filling",
+    "call_bytes": "live_figures.call_bytes",
     "calculator": "live_figures.calculator",
     "chapter_map": "computation",
     "clocks": "live_figures.clocks",
