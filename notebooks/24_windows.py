@@ -11,16 +11,17 @@
 # numbers](#cell-id=model-by-model)
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
-# the front of it. Nobody farther back can hear that, yet after a few rounds of passing it on,
-# the news has travelled a long way. A token in a stack of layers with **sliding-window attention** is in
-# the same position: what it does not see itself, it may get from a neighbour who has seen it.
+# the front. Nobody farther back can hear that, yet after a few rounds of passing it on,
+# the news has travelled a long way. So it is for a token in a stack of layers with **sliding-window attention**: what it
+# does not see itself, it may get from a neighbour who has seen it.
 #
-# So far, each word could look at all earlier words: a text of twice the length had four times as many scores, and a
-# cache of twice the size. Models of today look at less in three ways. A *window* chooses keys by their place. **Sparse
+# So far, each word could look at all earlier words. Models of today look at less in three ways. A *window* chooses keys by their place. **Sparse
 # attention** chooses them by their content, as DeepSeek's indexer does. **Linear attention** keeps a state, a matrix
 # S, instead of keys; Qwen3-Next and Kimi Linear write it by the gated delta rule.
 
 # %% tags=["hide-input"]
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,34 +32,124 @@ from annotated_book import chapters, display
 from attention_doctor.mistakes import MISTAKES
 
 # %% tags=["fold-input"]
-length, keeps = 18, display.COLOURS["m"]
+KEEPS = display.COLOURS["m"]
+
+
+def draw_cells(ax, y: int, count: int, full: list, pale: bool = False, wide: int = 1):
+    """Draw a row of cells; runs of full ones are given as (first, how many)."""
+    ax.barh(y, wide * count, 0.7, color=KEEPS, alpha=0.25 * pale, lw=0)
+    for first, many in full:
+        ax.barh(y, wide * many, 0.7, wide * first, color=KEEPS, alpha=0.9, lw=0)
+    edges = [x for i in range(count + 1) for x in (wide * i, wide * i, math.nan)]
+    up = [y - 0.35, y + 0.35, math.nan] * (count + 1)
+    ax.plot(edges, up, color="grey", lw=0.6)
+    ax.barh(y, wide * count, 0.7, fill=False, edgecolor="grey", lw=0.6)
+
+
+# %% tags=["fold-input"]
+length = 18
 ways = {
-    "window of 5": (range(13, length), range(14, length)),
-    "and a sink": ([0, *range(13, length)], [0, *range(14, length)]),
-    "5 chosen": ([2, 3, 8, 13, 17], range(length)),
-    "a state": ([], []),
+    "window of 5": [(13, 5)],
+    "and a sink": [(0, 1), (13, 5)],
+    "5 chosen": [(2, 2), (8, 1), (13, 1), (17, 1)],
+    "a state": [],
 }
 drawing, (ax,) = display.panels(345, 170)
-for y, (read, kept) in enumerate(ways.values()):
-    for place in range(length):
-        fill = 0.9 if place in read else 0.25 if place in kept else 0
-        ax.barh(y, 0.86, 0.7, place, color=keeps, alpha=fill)
-        ax.barh(y, 0.86, 0.7, place, fill=False, edgecolor="grey", lw=0.5)
+for y, (name, full) in enumerate(ways.items()):
+    draw_cells(ax, y, length, full, pale=name == "5 chosen")
 ax.barh(3, 2.2, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
 ax.text(length + 1.5, 3, "S", va="center", ha="center", fontsize=12)
 ax.set(xticks=[], xlim=(-0.2, length + 2.8), ylim=(3.5, -0.5))
 ax.set_yticks(range(4), ways)
-told = [f"{name} reads {len(x)} keys, keeps {len(y)}" for name, (x, y) in ways.items()]
-caption = "Full: attended to. Faint: kept (chosen: scored, too). Empty: gone. S: a matrix."
+reads = [sum(many for _, many in full) for full in ways.values()]
+told = [f"{name} reads {read} keys" for name, read in zip(ways, reads)]
+caption = "Full: attended to. Faint: scored, and kept. Empty: gone. S: a matrix."
 display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
+
+# %% [markdown] name="model-by-model"
+# ## Six models, and what they keep
+#
+# Why bother? If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take 66.6 GB,
+# more
+# than the model's own 27 billion parameters, both in 16 bits. That is the grey line. Which of six models keeps the least: one with windows, one with sparse attention, or one with states? And which keeps *more* than it
+# would without?
+
+# %% tags=["fold-input"]
+FULL = 131_072  # tokens
+STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
+
+
+def kept_at(n: int) -> dict[str, tuple]:
+    """Give what is kept after n tokens: how many layers, entries in each, bytes of each."""
+    near, v4 = min(n, 127), (21, n // 4, 1024 + 256)
+    return {
+        "gpt-oss-120b": ((18, near, 2048), (18, n, 2048)),
+        "Gemma 3 27B": ((52, min(n, 1023), 8192), (10, n, 8192)),
+        "DeepSeek-V3.2": ((61, n, 1152 + 256),),
+        "DeepSeek-V4-Flash": ((43, near, 1024), v4, (20, n // 128, 1024)),
+        "Qwen3-Next 80B": ((36, 1, STATE), (12, n, 2048)),
+        "Kimi Linear 48B": ((20, 1, STATE), (7, n, 1152)),
+    }
+
+
+def read_at(n: int) -> dict[str, tuple]:
+    """Give what the next token reads of that: an indexer's keys, and what it chooses."""
+    window, (_, by_4, _), by_128 = kept_at(n)["DeepSeek-V4-Flash"]
+    chosen = (21, by_4, 256), (21, min(by_4, 512), 1024)
+    return kept_at(n) | {
+        "DeepSeek-V3.2": ((61, n, 256), (61, min(n, 2048), 1152)),
+        "DeepSeek-V4-Flash": (window, *chosen, by_128),
+    }
+
+
+LAYERS = kept_at(FULL)
+
+# %% tags=["fold-input"]
+drawing, axes = display.panels(640, 300, columns=2)
+marks = dict(zip(LAYERS, ["n-", "n-", "h--", "h--", "d:", "d:"]))
+whole, alt = 62 * 8192 * FULL / 1e9, []  # Gemma 3 27B, if all its layers kept all tokens
+for ax, (title, at) in zip(axes, {"kept": kept_at, "read by a token": read_at}.items()):
+    ax.plot([0, FULL], [0, whole], color="grey", lw=1.2)
+    many = [1024, 8192, FULL]
+    lines = {x: [sum(map(math.prod, at(n)[x])) / 1e9 for n in many] for x in LAYERS}
+    place = -1.0
+    for name in sorted(lines, key=lambda name: lines[name][-1]):
+        end, (letter, *look) = lines[name][-1], marks[name]
+        color, place = display.COLOURS[letter], max(end, place + 0.8)
+        ax.plot(many, lines[name], "".join(look), color=color)
+        says = f"{name.rpartition(' ')[0] or name} {end:.1f}"
+        ax.text(1.04 * FULL, place, says, va="center", color=color, fontsize=12)
+        alt.append(f"{title}, {name}: {end:.1f} GB")
+    ax.set(title=title, xlim=(0, 2.12 * FULL), ylim=(0, 12.5), yticks=[0, 5, 10])
+    ax.set_xticks([0, FULL], ["0", f"{FULL:,} tokens"])
+    ax.spines.bottom.set_bounds(0, FULL)
+without = f"Gemma 3 without\nwindows: {whole:.1f}"
+axes[0].text(0.24 * FULL, 12.3, without, va="top", fontsize=12)
+served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
+caption = (
+    "Gigabytes over tokens. Solid: windows. Dashed: sparse. Dotted: states. A number takes "
+    f"two bytes, in a state four. As served, in eight bits, V3.2 keeps {served:.1f}, its "
+    f"indexer's keys included. In 16 bits, without an indexer, it would keep {bare:.1f}."
+)
+display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
+
+# %% [markdown]
+# The least is DeepSeek-V4-Flash's, without any state: less than that of Kimi Linear, three quarters of whose layers keep
+# no keys at all. And DeepSeek-V3.2 keeps 11.3 GB where its latents alone would take 9.2: an indexer saves *reading*, and
+# needs a key of its own for each token. Of all that, a token reads 2.2.
+#
+# No line stays flat. In each model but V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
+# the text only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
+# [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
+# are compared with `transformers`. What is read: an indexer's keys, and what it chooses.)
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
 # et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the later keys. The
-# window hides those that are w places earlier or more. The cell builds the mask for a window of 3, a row for
-# each word that asks. The keys that it does not see are hatched.
+# window hides those that are w places earlier or more. Here is the mask for a window of 3, a row for each word that asks; the
+# keys that it does not see are hatched.
 # %%
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
@@ -84,10 +175,8 @@ print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
 # %% [markdown]
 # Less than a fiftieth of the causal mask's work is left.
 #
-# Read the second condition again: `j <= i - w`, and not `j < i - w`. Does a window of 3 hold three
-# keys, or three and the query's own? Both readings exist, and a real library mixed them up. It
-# handed its window of w to a kernel that takes the number of keys *before* the query, and everybody
-# saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
+# Does a window of 3 hold three keys, or three and the query's own? Both readings exist, and a real library mixed them up.
+# It handed its window of w to a kernel that takes the number of keys *before* the query, and everybody saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
 # 2,048.
 #
 # ## What a stack of windows sees
@@ -102,10 +191,10 @@ print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
 #
 # </details>
 #
-# Measure it. If an output depends on a token, then its *gradient* with respect to that token is not
-# zero. `influence` runs layers with new parameters, each with a residual connection, and gives the size of this
-# gradient for each of 30 tokens, relative to the last one's: the median of 20 draws. Guess, too, how much the
-# farthest token within reach of four layers counts: half of the last one, a tenth, a thousandth?
+# Measure it. If an output depends on a token, its *gradient* with respect to that token is not zero. The figure
+# shows the size of this gradient for each of 30 tokens, relative to the last one's: four new layers with residual
+# connections, the median of 20 draws. How much will the farthest token within reach count: half of the last one, a
+# tenth, a thousandth?
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
@@ -142,23 +231,35 @@ def influence(windows: list[int | None], n: int = 30, draws: int = 20) -> Tensor
 stacks = {f"{count} window{'s' * (count > 1)}": [3] * count for count in (1, 2, 3, 4)}
 stacks |= {"global first": [None, 3, 3, 3], "global last": [3, 3, 3, None]}
 seen = {name: influence(windows) for name, windows in stacks.items()}
-rows = {}
-for name, sizes in seen.items():
-    reached = sizes[sizes > 0]
-    rows[name] = [len(reached), f"{reached[0]:.4f}"]
-long = influence(stacks["global last"], n=300)
-rows["global last, 300 tokens"] = [len(long), f"{long[0]:.4f}"]
-display.show(rows, columns=["tokens it depends on", "the farthest counts"])
+far = influence(stacks["global last"], n=300)[0]
+drawing, (ax,) = display.panels(420, 210)
+drawn = {"4 windows": ("n", "-"), "global first": ("h", "--"), "global last": ("d", ":")}
+for name, (letter, look) in drawn.items():
+    counts = seen[name][seen[name] > 0]
+    before = range(1 - len(counts), 1)
+    ax.plot(before, counts, look, color=display.COLOURS[letter], label=name)
+ax.set(yscale="log", ylim=(2e-4, 1.5), xlabel="tokens before the last")
+ax.set_yticks([0.001, 0.01, 0.1, 1], ["1/1000", "1/100", "1/10", "1"])
+ax.set_yticks([], minor=True)
+ax.legend(loc="upper left", fontsize=12)
+first = {name: f"{x[x > 0][0]:.4f}" for name, x in seen.items()}
+caption = (
+    f"How much a token counts. The farthest: {first['4 windows']} through four windows, "
+    f"{first['global first']} and {first['global last']} with a global layer; of 300 "
+    f"tokens, with the global layer last, {far:.4f}."
+)
+alt = "; ".join(f"{name}: {share}" for name, share in first.items())
+alt = f"How much the farthest token counts, relative to the last. {alt}."
+display.finish(drawing, name="influence", alt=alt, caption=caption)
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the
-# last: in reach, and nearly out of hearing. (Only one of the 3⁴ paths through the windows leads there, and these are
-# fresh layers, without norm or MLP. The last token comes through on the residual connections.) In the rows below them one of the four layers is **global**, with
-# a causal mask alone. The output depends on all tokens, in one step. Of 30 tokens the first counts 0.0202 or
-# 0.0267, of 300 only 0.0029. An untrained layer looks nearly evenly, so it gives
-# each of n keys about 1/n: a global layer buys reach, and only training gives a far token weight. The
-# figure lights what the last output can depend on. If you see sliders, put the global layer at 1 and then at 4: the
-# whole text is lit both times, but at 1 few tokens carry it up.
+# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of
+# the last: in reach, and nearly out of hearing. (Only one of the 3⁴ paths leads there, in fresh layers without norm or
+# MLP; the last token comes through on the residual connections.) On the other lines, one of the four layers is
+# **global**, with a causal mask alone, and the output depends on all tokens. Of 30 the first counts 0.0202 or 0.0267, of
+# 300 only 0.0029: an untrained layer gives each of n keys about 1/n. A global layer buys reach, and only training gives
+# a far token weight. Next is what the last output *can* depend on. If you see sliders, put the global layer at 1 and then
+# at 4: the whole text is lit both times, but at 1 few tokens carry it up.
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -176,16 +277,13 @@ print("✓ In each of the six stacks, the lit tokens are those with a gradient."
 # 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
 #
 # Here the image of the queue ends: each person can keep only one vector of what was heard, and a
-# detail that nobody found worth passing on is lost. That is why many models put a global layer
-# between the windows. Gemma 3 has one after every five windows of 1,024 [[Gemma
+# detail that nobody found worth passing on is lost. So many models put a global layer between the windows: Gemma 3 has one after every five windows of 1,024 [[Gemma
 # Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
 #
 # ## A cache that forgets
 #
 # A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A
-# **rolling cache** drops the oldest key for each one that comes. In the package it is
-# `WindowCache`. Watch what is kept while eight tokens come in chunks. The outputs must be those of a
-# cache that keeps everything, with the window as a mask.
+# **rolling cache** drops the oldest key for each one that comes. In the package it is `WindowCache`. Its outputs must be those of a cache that keeps everything, with the window as a mask.
 
 # %%
 from annotated_attention.modern import KVCache, RotaryEmbedding, WindowCache
@@ -200,8 +298,8 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
             print(f"{rolling.length} have come, kept: {rolling.positions.tolist()}")
 
 # %% [markdown]
-# Two tokens are kept, whatever has come. The chunk of three sees the two kept keys and its own three;
-# only afterwards are the oldest dropped. The [last table](#cell-id=model-by-model) counts what this saves. The price: a
+# Two tokens are kept, whatever has come. The chunk of three sees the two and its own three; only afterwards are the oldest
+# dropped. The price: a
 # `WindowCache` that has dropped something cannot go back by a few tokens, as [speculative
 # decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks.
 
@@ -214,9 +312,8 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 #
 # A soft look-up never comes back empty. The weights of a query sum to 1, even if no key is what the
 # head looks for. So heads learn to put what they do not need onto some key, and take the one that
-# every query sees: the first. It is called an **attention sink**. The table has invented scores of
-# such a head for the last word, *thirsty*: nothing fits, and *the* has a score of 4. What happens
-# to the weights if *the* is outside the window?
+# every query sees: the first. It is called an **attention sink**. Here are invented scores of such a head for the last word, *thirsty*:
+# nothing fits, and *the* has a score of 4. What happens if *the* is outside the window?
 
 # %% tags=["fold-input"]
 OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
@@ -235,9 +332,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # %% [markdown]
 # With all keys, the words after the first get 0.16 together. The first gets the rest, and in trained
 # models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
-# measures such heads), so the head hands over next to nothing. In the window they get 1.00, and the
-# word *it* alone 0.58. The head now shouts what it used to whisper. With the first key kept, their sum
-# is 0.08.
+# measures such heads), so the head hands over next to nothing. In the window they get 1.00: the head shouts what it used to whisper. With the first key kept, their sum is 0.08.
 #
 # So keep it. [The next chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
 # model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
@@ -283,32 +378,25 @@ q, k, v = (torch.randn(2, 4, 5, 6, dtype=torch.float64) for _ in range(3))  # (2
 sink = torch.tensor([-9.0, 0.0, 1.0, 3.0], dtype=torch.float64)             # (4,)
 column = sink[:, None, None].expand(2, 4, 5, 1)                             # (2, 4, 5, 1)
 weights = torch.cat([q @ k.mT / 6**0.5, column], -1).softmax(-1)[..., :-1]  # (2, 4, 5, 5)
-sums = weights.sum(-1).transpose(0, 1).flatten(1)                           # (4, 10)
-least, most = sums.aminmax(dim=1)
-names = [f"sink {s:.0f}" for s in sink]
-display.show(torch.stack([least, most], 1), names, ["sum of weights: least", "most"])
-
-# %% tags=["proof"]
 torch.testing.assert_close(with_sink(*tiled_attention(q, k, v), sink), weights @ v)
-print("✓ `with_sink` takes the same off the output, after it has been computed.")
+for s, sums in zip(sink, weights.sum(-1).transpose(0, 1)):
+    print(f"sink {s:.0f}: keys get {sums.min():.2f} to {sums.max():.2f} of the weight")
 
 # %% [markdown]
-# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing.
-#
-# Training needs more. Many kernels return $\ell$ as a mere number, through which no gradient flows. Which
-# gradients become wrong then: the sink's?
+# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. But many kernels return
+# $\ell$ as a mere number, through which no gradient flows. Which gradients become wrong then: the sink's?
 
 # %% tags=["fold-input"]
 inputs = [x.requires_grad_() for x in (q, k, v, sink)]
 parts = [q @ k.mT / 6**0.5, sink[:, None, None].expand(2, 4, 5, 1)]
 exact = one.gradients(torch.cat(parts, -1).softmax(-1)[..., :-1] @ v, inputs)
-rows = {}
-for says, detached in {"through ℓ": False, "ℓ detached": True}.items():
-    output, lse = tiled_attention(q, k, v)
-    log = lse.detach() if detached else lse
-    got = one.gradients(with_sink(output, log, sink), inputs)
-    rows[says] = [(a - b).norm() / b.norm() for a, b in zip(got, exact)]
-display.show(rows, columns=["queries", "keys", "values", "sink"], corner="gradient off by")
+output, lse = tiled_attention(q, k, v)
+wrong = one.gradients(with_sink(output, lse.detach(), sink), inputs)
+off = [(a - b).norm() / b.norm() for a, b in zip(wrong, exact)]
+names = ["queries", "keys", "values", "sink"]
+print("off by:", ", ".join(f"{name} {x:.2f}" for name, x in zip(names, off)))
+output, lse = tiled_attention(q, k, v)
+torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), exact)
 
 # %% [markdown]
 # Not the sink's: s stands beside $\ell$ only, whose *value* is right. Queries and keys, which made $\ell$, learn
@@ -324,8 +412,7 @@ display.show(rows, columns=["queries", "keys", "values", "sink"], corner="gradie
 # A window chooses keys by their place. The **sparse attention** of DeepSeek-V3.2 chooses them by their
 # content: an **indexer** gives every key a cheap score, and the query attends to the 2,048 keys with
 # the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. The indexer is
-# a small attention without values. Its 64 heads of width 128 share one key a token, and the token that
-# asks has a query $q_j$ and a factor $w_j$ for each head:
+# a small attention without values. Its 64 heads of width 128 share one key a token; the token that asks has a query $q_j$ and a factor $w_j$ for each:
 #
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
 #
@@ -376,8 +463,8 @@ torch.testing.assert_close(output, expected)
 print("✓ A slow loop chooses and collects the same; a choice has no gradient.")
 
 # %% [markdown]
-# The book's tests compare this choice with that of DeepSeek's indexer in `transformers`. (NSA and MoBA, of 2025,
-# choose whole blocks of keys, by a summary of each [[Yuan et al.](../docs/references.md#yuan-2025); [Lu et
+# It is the choice of DeepSeek's indexer in `transformers`, as a test holds. (NSA and MoBA, of 2025, choose whole blocks of
+# keys, by a summary of each [[Yuan et al.](../docs/references.md#yuan-2025); [Lu et
 # al.](../docs/references.md#lu-2025)].)
 #
 # Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores
@@ -395,27 +482,34 @@ print("✓ A slow loop chooses and collects the same; a choice has no gradient."
 # %% tags=["fold-input"]
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
 indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
-rows = {}
-for m in (1024, 2048, 8192, 32_768, 131_072):
-    whole, cheap, chosen = of_attention * m, of_indexer * m, of_attention * min(m, 2048)
-    millions = [round(x / 1e6) for x in (whole, cheap, chosen)]
-    read = (indexed * m + latent * min(m, 2048)) / (latent * m)
-    rows[f"{m:,}"] = [*millions, (cheap + chosen) / whole, read]
-columns = ["attention to all", "indexer", "attention to 2,048"]
-columns += ["left of them", "left of the bytes"]
-title = "One token in one layer: millions of multiplications, and what is left of them"
-display.show(rows, columns=columns, corner="keys", title=title)
+full, few = 131_072, 2048
+panels = {
+    "million multiplications": [x / 1e6 for x in (of_attention, of_indexer)],
+    "megabytes read, in 8 bits": [x / 1e6 for x in (latent, indexed)],
+}
+drawing, axes = display.panels(640, 150, columns=2)
+for ax, (title, (each, cheap)) in zip(axes, panels.items()):
+    bars = {"all keys": each * full, "indexer": cheap * full, "the chosen": each * few}
+    for y, (name, x) in enumerate(bars.items()):
+        ax.barh(y, x, 0.6, color=display.COLOURS["nhm"[y]], alpha=0.8, lw=0)
+        ax.text(x + each * full / 50, y, f"{x:,.0f}" if x > 99 else f"{x:.1f}", va="center")
+    left = (bars["indexer"] + bars["the chosen"]) / bars["all keys"]
+    ax.set(xticks=[], xlim=(0, each * full * 1.3), ylim=(2.5, -0.5))
+    ax.set_yticks(range(3), bars)
+    ax.set_title(f"{title}: {left:.2f} left", fontsize=12)
+alt = f"One token in one layer. {'; '.join(ax.get_title() for ax in axes)}."
+caption = "One token in one layer, after 131,072 others."
+display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
-# At 131,072 keys, 0.07 of these multiplications are left, and most of them are the indexer's. Of the bytes,
+# Of these multiplications 0.07 are left, and most of them are the indexer's. Of the bytes,
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
 # if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
 # for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
 # cost. And it is **still quadratic in prefill**: every query scores all earlier keys, 17 times cheaper than the attention
 # would.
 #
-# The cache of V3.2 becomes no smaller either: all keys stay, and beside the 576 numbers of a latent it keeps
-# the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
+# All keys stay: beside the 576 numbers of a latent, the cache holds the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
 # attention, summed over its heads: first alone, with all keys in sight, then together with the model
 # [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)].
@@ -429,20 +523,15 @@ display.show(rows, columns=columns, corner="keys", title=title)
 # 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
 
 # %% tags=["fold-input"]
-text = 64  # tokens, 8 of them in the window
-kinds = {"by 4": (4, [1, 4, 9, 10, 13]), "by 128": (16, range(4))}
+kinds = {"by 4": (4, [(1, 1), (4, 1), (9, 2), (13, 1)]), "by 128": (16, [(0, 4)])}
 left_of_one = {"V3.2": 512 + 64 + 128, "by 4": (512 + 128) // 4, "by 128": 512 // 128}
 drawing, axes = display.panels(640, 150, columns=2)
-for ax, (kind, (size, dark)) in zip(axes, kinds.items()):
-    for y, (wide, lit, pale) in enumerate(((1, range(56, 64), 0), (size, dark, 0.25))):
-        for place in range(text // wide):
-            fill = 0.9 if place in lit else pale
-            at = {"width": 0.9 * wide, "height": 0.6, "left": wide * place}
-            ax.barh(y, **at, align="center", color=keeps, alpha=fill, lw=0)
-            ax.barh(y, **at, align="center", fill=False, edgecolor="grey", lw=0.5)
-    ax.barh(0, 4, 0.6, -6, color=display.COLOURS["h"], alpha=0.8)
+for ax, (kind, (size, full)) in zip(axes, kinds.items()):
+    draw_cells(ax, 0, 64, [(56, 8)])
+    draw_cells(ax, 1, 64 // size, full, pale=True, wide=size)
+    ax.barh(0, 4, 0.7, -6, color=display.COLOURS["h"], alpha=0.8)
     ax.text(-4, 0, "s", va="center", ha="center", fontsize=12)
-    ax.set(xticks=[], xlim=(-7, text + 0.5), ylim=(1.5, -0.5))
+    ax.set(xticks=[], xlim=(-7, 64.5), ylim=(1.5, -0.5))
     ax.set_yticks(range(2), ["tokens", kind])
     left = left_of_one[kind]
     ax.set_title(f"{kind}: an earlier token leaves {left} numbers", fontsize=12)
@@ -465,17 +554,38 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 # %% [markdown] name="linear-attention"
 # ## A state instead of keys: linear attention
 #
-# Replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
-# features positive. Then the sums over the keys can be done before the query comes. This is **linear
-# attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1:
+# Two matrix products make attention, and only the softmax between them forbids to begin with the second. Replace
+# $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all features positive. Then keys and
+# values can be multiplied before any query comes. This is **linear attention** [[Katharopoulos et
+# al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1. How many numbers stand between the two products?
+
+# %% tags=["fold-input"]
+n, d = 131_072, 128
+orders = {  # a matrix: left, width, height, name, color
+    f"(Q Kᵀ) V: {n * n:,} scores": [(0, 8, 8, "Q Kᵀ", "h"), (9, 1.4, 8, "V", "m")],
+    f"Q (Kᵀ V): {d * d:,} numbers": [(2, 1.4, 8, "Q", "n"), (4.4, 1.4, 1.4, "S", "h")],
+}
+drawing, axes = display.panels(600, 210, columns=2)
+for ax, (title, matrices) in zip(axes, orders.items()):
+    for left, wide, high, name, letter in matrices:
+        ax.barh(high / 2, wide, high, left, color=display.COLOURS[letter], alpha=0.5, lw=0)
+        ax.text(left + wide / 2, high / 2, name, ha="center", va="center", fontsize=12)
+    ax.set(xlim=(-0.5, 11), ylim=(8.3, -0.3), aspect="equal")
+    ax.axis("off")
+    ax.set_title(title, fontsize=12)
+caption = (
+    f"Q and K after φ, for {n:,} tokens and a width of {d}; not to scale, no mask. The "
+    f"state S = KᵀV is as large as the keys and values of {d * d // (2 * d)} tokens."
+)
+display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=caption)
+
+# %% [markdown]
+# S is a (d, d_v) matrix, the **state**: here as large as the keys and values of 64 tokens, and no larger after a million.
+# Under a causal mask each query needs the S of its own time. So a token first adds its product to S, and then asks; no
+# key is kept. Divided by the sum of its weights, the mix is a mean again:
 #
-# $$\frac{\sum_j \big(\phi(q) \cdot \phi(k_j)\big)\, v_j}{\sum_j \phi(q) \cdot \phi(k_j)}
-# = \frac{\phi(q)\, S}{\phi(q) \cdot z}$$
-#
-# $$S = \sum_j \phi(k_j)^\top v_j \qquad z = \sum_j \phi(k_j)$$
-#
-# S is a (d, d_v) matrix, the **state**. A new token adds one product to it, and no key is
-# kept: the cache has the same size after ten tokens and after a million.
+# $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
+# \qquad z = \sum_j \phi(k_j)$$
 #
 # In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
 # query whose features are all 0 divides zero by zero.
@@ -496,7 +606,7 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # %% [markdown] name="the-delta-rule"
 # ### The gated delta rule
 #
-# A state that only adds cannot correct itself: two values under the same key come back added up. The **delta rule**
+# A state that only adds cannot correct itself: two values under one key come back added up. The **delta rule**
 # first erases what the state says for the new key, and then writes the new value there, or does a share β of both
 # [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α between 0 and 1, as in Mamba-2, lets the old state
 # fade before that [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1, and with $q\,S$ as the output:
@@ -532,9 +642,8 @@ caption = (
 display.finish(drawing, name="delta-rule", alt=alt, caption=caption)
 
 # %% [markdown]
-# It was written under another key, at a right angle to this one: it fades to 2 with all the rest, and nothing
-# else happens to it. In code, erasing and writing are one step: the key, times the difference v − k S̄. In other
-# words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
+# It was written under another key, at a right angle to this one: it fades to 2 with the rest, and nothing else happens to
+# it. Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
 # \rVert^2$**. The state is a small linear model, trained while it reads.
 #
 # The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
@@ -600,8 +709,7 @@ print("✓ The state of the figure; at right angles, the last value; a step down
 #
 # One token after the other is a recurrent network, and slow to train. So take a chunk at once. Without
 # gates, the first of its tokens writes $u_1 = \beta_1 (v_1 - k_1 S)$ under its key. The second finds that
-# in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before
-# it: a triangular system of equations, which is solved at once [[Yang et
+# in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before it: a triangular system of equations, which is solved at once [[Yang et
 # al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (Kernels compute
 # with their logarithms, since the division becomes inexact in long chunks.)
 
@@ -643,9 +751,9 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # %% [markdown] name="what-a-state-forgets"
 # ### What a state forgets
 #
-# Write 64 pairs of a key and a value, all random and 16 wide, into a state of 16 · 16 numbers. Then ask
-# with each key, and see whether the output is nearest to the value that belongs to it. Three rules write: a plain
-# sum, a gate of 0.98<!-- setting --> for every token, and the delta rule. Which finds most of the 64?
+# Write 64 random pairs of a key and a value, 16 wide, into a state of 16 · 16 numbers. Then ask with each key: is the
+# output nearest to its own value? Three rules write: a plain sum, a gate of 0.98<!-- setting --> for every token, and the
+# delta rule. Which finds most of the 64?
 
 # %% tags=["fold-input"]
 BETAS = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1]
@@ -654,8 +762,7 @@ RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "gate, α = 0.98": (0.98, 0),
     **{f"β = {share:g}": (1, share) for share in BETAS},
     "β = 0.2, α = 0.98": (0.98, 0.2),
-    "β = 0.5, α = 0.98": (0.98, 0.5),
-    "β = 0.5, cleared once": ({64: 0}, 0.5),  # for the token after 64 others; else 1
+    "β = 0.2, cleared once": ({64: 0}, 0.2),  # for the token after 64 others; else 1
 }
 
 
@@ -668,26 +775,21 @@ def by_state(keys: Tensor, values: Tensor, gate: float | dict, share: float) -> 
     return state
 
 
-def found(order: list[int], asked: slice) -> dict[str, Tensor]:
-    """Write keys in an order; give how often the value of each of those asked is found."""
+def found(pairs: int, since: int = 0) -> dict[str, Tensor]:
+    """Write pairs; give how often the value of each is found, from a place on."""
     torch.manual_seed(3)
-    pool = F.normalize(torch.randn(400, max(order) + 1, 16), dim=-1)
-    values = F.normalize(torch.randn(400, len(order), 16), dim=-1)
-    keys, ask = pool[:, order], pool[:, asked]
-    last = [len(order) - 1 - order[::-1].index(key) for key in range(max(order) + 1)[asked]]
+    keys, values = F.normalize(torch.randn(2, 400, pairs, 16), dim=-1)
+    ask, last = keys[:, since:], torch.arange(since, pairs)
     outputs = {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
     outputs["least squares"] = ask @ torch.linalg.pinv(keys) @ values
     outputs["softmax"] = (256 * ask @ keys.mT).softmax(-1) @ values
-    right = {
-        name: (x @ values.mT).argmax(-1) == torch.tensor(last)
-        for name, x in outputs.items()
-    }
+    right = {name: (x @ values.mT).argmax(-1) == last for name, x in outputs.items()}
     return {name: hits.float().mean(0) for name, hits in right.items()}
 
 
 # %% tags=["fold-input"]
 drawing, (left, right) = display.panels(640, 280, columns=2)
-by_age = found([*range(64)], slice(0, 64))
+by_age = found(64)
 shown = {"plain sum": ("b", "-"), "gate, α = 0.98": ("h", "--"), "β = 0.5": ("m", "-")}
 shares = {name: float(line.mean()) for name, line in by_age.items()}
 for name, (letter, line) in shown.items():
@@ -708,42 +810,29 @@ left.set_title("by age", fontsize=12)
 right.set_title("of all 64", fontsize=12)
 last_8 = {name: float(by_age[name][-8:].mean()) for name in shown}
 alt = "; ".join(f"{name}: {shares[name]:.2f} of all" for name in shares)
-alt += "; ".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
+alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
 display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
-# Neither rule beats the other: it depends on β. The plain sum finds 0.28 of the pairs, the delta rule 0.31 with
-# β = 0.3, and 0.19 with β = 1. Even the state with the least squared error over all 64 pairs finds only 0.35. What differs
-# is *which* pairs are found. The sum blurs all ages alike, and the gate lets old pairs
-# fade. The delta rule loses old ones, too, though nothing fades: under a new key the state already says what
-# pairs with similar keys have left there, and a correction takes part of that out, the more the larger β is.
+# Neither rule beats the other: it depends on β. The plain sum finds 0.27 of the pairs, the delta rule 0.31 with
+# β = 0.3, and 0.19 with β = 1. Even the state with the least squared error over all 64 pairs finds only 0.35. What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
+# too, though nothing fades: a correction takes out part of what pairs with similar keys have left, the more the larger β
+# is.
 #
-# *Both*, gate and correction, are the gated delta rule. Two more orders try it. *New subject*: 64 pairs that nobody
-# asks for any more, then 12; these are asked for. *One busy key*: three pairs, then 32 values for a single other key;
-# the three are asked for. Where does a gate pay?
+# Where does a gate pay, then? Let the subject change: after 64 pairs that nobody asks for any more come 12, and only these
+# are asked for.
 
 # %% tags=["fold-input"]
-orders = {
-    "new subject": ([*range(76)], slice(64, 76)),
-    "one busy key": ([0, 1, 2] + [3] * 32, slice(0, 3)),
-}
-beside = [found(*order) for order in orders.values()]
-compared = ["β = 0.2", "β = 0.2, α = 0.98", "β = 0.5", "β = 0.5, α = 0.98"]
-rows = {
-    name: [shares[name].mean() for shares in beside]
-    for name in [*compared, "β = 0.5, cleared once"]
-}
-display.show(rows, columns=[*orders], corner="found")
+new = found(76, since=64)
+compared = ["β = 0.2", "β = 0.2, α = 0.98", "β = 0.5", "β = 0.2, cleared once"]
+for name in compared:
+    print(f"{name:<22} {new[name].mean():.2f}")
 
 # %% [markdown]
-# On a new subject, and where the correction alone is gentle: with β = 0.2 the gate lifts 0.55 to 0.77. With β = 0.5 the
-# corrections clear the state themselves, and it lifts 0.82 only to 0.83. Behind the busy key it costs both times, since the
-# same α for every token cannot spare what nobody overwrites. But the models
-# leave α to the token. In the row *cleared once*, it is 0 for one token, the first of the new subject, and 1
-# for all others (set by hand here; a model has to learn when). That finds 0.89, and behind the busy key, where this gate
-# never closes, as much as the delta rule alone. **A constant gate forgets by age; a gate
-# that the token closes clears the state. The delta rule overwrites the key that is written; with more keys than
-# dimensions, each write damages the other pairs, too.**
+# With β = 0.2, a gate of 0.98 lifts 0.55 to 0.77. (With β = 0.5, the corrections clear the state themselves: 0.82.) But
+# of the 64 pairs before, the same gate leaves only 0.28 where there were 0.31: it cannot spare what is still needed.
+# So the models leave α to the token. In the last row, it is 0 for one token, the first of the new subject, and 1 for all
+# others (set by hand here; a model has to learn when). That finds 0.92. **The delta rule overwrites the key that is written; a gate that the token closes clears the state.**
 
 # %% [markdown] name="hybrids"
 # ### Hybrids
@@ -753,67 +842,14 @@ display.show(rows, columns=[*orders], corner="found")
 # state cannot, in general, give back every value exactly. So Qwen3-Next and Kimi Linear are **hybrids**: three layers
 # with a state for each one with softmax attention, as models with windows keep some global ones.
 #
-# A server keeps all kinds side by side. vLLM takes them from one pool of pages of equal size: a global
-# layer holds pages for all tokens, a layer with a window frees the earlier ones, and a state takes one page. A
-# beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
+# vLLM takes all kinds from one pool of pages of equal size: a global layer holds pages for all tokens, a layer with a
+# window frees the earlier ones, and a state takes one page. A beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
 # caches](../docs/references.md#hybrid-caches)].
-
-# %% [markdown] name="model-by-model"
-# ### Six models, and what they keep
-#
-# Six models, each after 131,072 tokens: what their layers keep,
-# and what they would keep if every layer kept every token, without an indexer. A number takes two bytes, in
-# a state four. Two guesses: which of them keeps *more* than without its saving? And does the least belong to a model
-# with states?
-#
-# <details><summary>What do you expect?</summary>
-#
-# DeepSeek-V3.2 keeps more. Its indexer saves reading, and needs a key of its own for each token, in
-# eight bits as in sixteen. The least is DeepSeek-V4-Flash's, without any state: less than
-# that of Kimi Linear, three quarters of whose layers keep no keys at all.
-#
-# </details>
-
-# %% tags=["fold-input"]
-FULL = 131_072  # tokens
-STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
-LAYERS = {  # bytes of a token in 16 bits; kinds of layers: how many, entries, bytes of each
-    "gpt-oss-120b": (2048, (18, 127, 2048), (18, FULL, 2048)),
-    "Gemma 3 27B": (8192, (52, 1023, 8192), (10, FULL, 8192)),
-    "DeepSeek-V3.2": (1152, (61, FULL, 1152 + 256)),
-    "DeepSeek-V4-Flash": (
-        1024, (43, 127, 1024), (21, FULL // 4, 1024 + 256), (20, FULL // 128, 1024)
-    ),
-    "Qwen3-Next 80B": (2048, (36, 1, STATE), (12, FULL, 2048)),
-    "Kimi Linear 48B": (1152, (20, 1, STATE), (7, FULL, 1152)),
-}  # fmt: skip
-SAID = {
-    "gpt-oss-120b": (36, "18 windows of 128, 18 global"),
-    "Gemma 3 27B": (62, "52 windows of 1,024, 10 global"),
-    "DeepSeek-V3.2": (61, "61 choose 2,048 latents"),
-    "DeepSeek-V4-Flash": (43, "43 windows of 128; 21 by 4, 20 by 128"),
-    "Qwen3-Next 80B": (48, "36 states, 12 global"),
-    "Kimi Linear 48B": (27, "20 states, 7 with all latents"),
-}
-rows = {}
-for name, (token, *kinds) in LAYERS.items():
-    layers, said = SAID[name]
-    kept = sum(count * entries * size for count, entries, size in kinds)
-    rows[name] = [short(kept, "B"), short(layers * FULL * token, "B"), said]
-columns = ["keeps", "if all layers kept all", "layers"]
-display.show(rows, columns=columns, corner="model", decimals="<")
-
-# %% [markdown]
-# In every row but one, nearly all that is kept belongs to the layers that keep every token. The one is V4, whose layers
-# keep them only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
-# [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
-# are compared with `transformers`.)
 
 # %% [markdown]
 # ## The mistake people make here
 #
-# Two bugs, and neither changes a shape. The first makes a window one key too wide. The second has a sink, but no key for
-# it: its number is added to all scores instead.
+# Neither bug changes a shape: a window that is one key too wide, and a sink whose number is added to all scores.
 
 # %%
 wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
@@ -823,8 +859,7 @@ display.diff(wide.wrong, wide.right)
 display.diff(useless.wrong, useless.right)
 
 # %% [markdown]
-# How do you find them without a reference? Count the keys with a weight above zero. And look at
-# what the weights sum to, and at the gradient of the sinks.
+# Count the keys with a weight above zero. And look at what the weights sum to, and at the gradient of the sinks.
 
 # %%
 x = torch.randn(1, 8, WIDTH, dtype=torch.float64)

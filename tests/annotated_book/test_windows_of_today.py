@@ -80,11 +80,9 @@ def test_what_the_layers_of_each_model_keep(chapter):
         "Qwen3-Next 80B": transformers.Qwen3NextConfig(),
     }
     for name, config in kinds.items():
-        layers, *_ = chapter.SAID[name]
-        assert config.num_hidden_layers == layers, name
-    for name, (_, *parts) in chapter.LAYERS.items():
+        parts = chapter.LAYERS[name]
         counted = parts[:1] if name == "DeepSeek-V4-Flash" else parts  # each has the window
-        assert sum(count for count, *_ in counted) == chapter.SAID[name][0], name
+        assert sum(count for count, *_ in counted) == config.num_hidden_layers, name
     count = {name: Counter(config.layer_types) for name, config in kinds.items()}
     gpt, v4, qwen = count["gpt-oss-120b"], count["DeepSeek-V4-Flash"], count["Qwen3-Next 80B"]
     assert (gpt["sliding_attention"], gpt["full_attention"]) == (18, 18)
@@ -93,18 +91,21 @@ def test_what_the_layers_of_each_model_keep(chapter):
     assert (qwen["linear_attention"], qwen["full_attention"]) == (36, 12)
     for name in ("gpt-oss-120b", "Qwen3-Next 80B"):
         config = kinds[name]
-        assert chapter.LAYERS[name][0] == 2 * 2 * config.num_key_value_heads * config.head_dim
+        size = 2 * 2 * config.num_key_value_heads * config.head_dim
+        assert chapter.LAYERS[name][-1][2] == size, name
     config = kinds["Qwen3-Next 80B"]
     state = config.linear_num_value_heads * config.linear_key_head_dim
-    assert chapter.LAYERS["Qwen3-Next 80B"][1][2] == 4 * state * config.linear_value_head_dim
+    assert chapter.LAYERS["Qwen3-Next 80B"][0][2] == 4 * state * config.linear_value_head_dim
     config = kinds["DeepSeek-V3.2"]
     latent = 2 * (config.kv_lora_rank + config.qk_rope_head_dim)
-    assert chapter.LAYERS["DeepSeek-V3.2"] == (
-        latent, (61, 131_072, latent + 2 * config.index_head_dim)
-    )  # fmt: skip
+    indexed = 2 * config.index_head_dim
+    assert chapter.LAYERS["DeepSeek-V3.2"] == ((61, 131_072, latent + indexed),)
+    chosen = (61, config.index_topk, latent)
+    assert chapter.read_at(131_072)["DeepSeek-V3.2"] == ((61, 131_072, indexed), chosen)
     config = transformers.KimiLinearConfig()
-    assert chapter.LAYERS["Kimi Linear 48B"][0] == latent
-    assert chapter.SAID["Kimi Linear 48B"][0] == config.num_hidden_layers
+    states, latents = chapter.LAYERS["Kimi Linear 48B"]
+    assert latents[2] == latent
+    assert states[0] + latents[0] == config.num_hidden_layers
     assert (config.linear_num_heads, config.linear_head_dim) == (32, 128)
 
 
