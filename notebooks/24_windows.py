@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention.counting import short
 from annotated_attention.modern import block_by_position
 from annotated_book import chapters, display
 from attention_doctor.mistakes import MISTAKES
@@ -490,7 +489,7 @@ panels = {
 drawing, axes = display.panels(640, 150, columns=2)
 for ax, (title, (each, cheap)) in zip(axes, panels.items()):
     bars = {"all keys": each * full, "indexer": cheap * full, "the chosen": each * few}
-    for y, (name, x) in enumerate(bars.items()):
+    for y, x in enumerate(bars.values()):
         ax.barh(y, x, 0.6, color=display.COLOURS["nhm"[y]], alpha=0.8, lw=0)
         ax.text(x + each * full / 50, y, f"{x:,.0f}" if x > 99 else f"{x:.1f}", va="center")
     left = (bars["indexer"] + bars["the chosen"]) / bars["all keys"]
