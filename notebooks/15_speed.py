@@ -15,6 +15,9 @@ import os
 
 os.environ["KINETO_LOG_LEVEL"] = "99"  # or the profiler writes a line at each start
 
+import itertools
+import math
+import statistics
 import warnings
 
 import torch
@@ -86,9 +89,10 @@ print("✓ The three calls give the same output, up to rounding.")
 # but every line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. The
 # fast path prints it even when you decline. This chapter is about receipts that nobody asked for.
 #
-# Unless a label says otherwise, a time is of such a call: evaluated without gradients, b = 1, n = 2,048, width
-# e = 512, h = 8, the median of several **rounds**. (Freed memory of the weights' size returns to the system,
-# as on Linux unless told otherwise.) `make bench` measures yours.
+# **On a GPU** the weights cost more than here, the fast path is no trap, and the fused kernel has other
+# conditions: [see there](#cell-id=and-on-a-gpu) before you copy a line. Unless a label says otherwise, a time is of
+# such a call on a CPU: evaluated without gradients, b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
+# **rounds**. `make bench`, in this book's repository, measures yours (on Linux).
 
 # %% tags=["hide-input"]
 RUN = measured.load()["provenance"]
@@ -165,32 +169,41 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # ## When does the fast path run, and what does it skip?
 #
 # It is one operation in C++, so it skips PyTorch's Python, and the fused kernel with it: on a CPU it goes step by step.
-# Is it a shortcut at all?
+# Is it a shortcut at all? Switch it off: below one, that pays.
 
 # %% tags=["hide-input"]
-shortcut = {}
+switched = {"need_weights=False": {}, "with weights": {}}
 for row in find("fast path"):
-    b, n, e, _ = row["size"]
+    size = row["size"]
+    name = f"n = {size[1]:,}, b = {size[0]}, e = {size[2]}"
     ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
-    shortcut[f"n = {n:,}, b = {b}, e = {e}"] = f"×{ratio:.2f}"
-row = {"time on the fast path ÷ off it": [*shortcut.values()]}
-display.show(row, columns=[*shortcut], corner="need_weights=False")
+    switched["need_weights=False"][name] = 1 / ratio
+    on, off = (
+        find("final class", **CALLS | {"size": size, "mode": mode})[0]["milliseconds"]
+        for mode in ("inference", "forward")
+    )
+    switched["with weights"][name] = off["PyTorch"][MIDDLE] / on["PyTorch"][MIDDLE]
+table = {name: [f"×{x:.2f}" for x in row.values()] for name, row in switched.items()}
+columns = [*switched["need_weights=False"]]
+display.show(table, columns=columns, corner="time off the fast path ÷ on it")
 
 # %% [markdown]
-# On short sequences it is. On long ones, what it skips is what you wanted.
+# On short sequences it is. On long ones, what it skips is what you wanted, unless you want the weights: those calls it
+# always helps. (Off it, the calls of the second row are in training mode, in runs of their own.)
+#
 # Are you on it? Of each call that is not, PyTorch notes the reason, and tells nobody, unless the input is a nested tensor, which
 # the other path cannot take. So send one:
 
 
 # %%
 def why_not(attention: nn.MultiheadAttention) -> str:
-    """Let PyTorch say why a module keeps off the fast path; empty if it does not."""
+    """Let PyTorch say why a module keeps off the fast path; empty if it is on it."""
     one = torch.randn(3, attention.embed_dim).to(attention.out_proj.weight)
     x = torch.nested.nested_tensor([one])
     try:
         attention(x, x, x)
     except AssertionError as refused:
-        return str(refused).partition("because ")[2]
+        return str(refused).partition("because ")[2] or "no reason given"
     return ""
 
 
@@ -207,6 +220,7 @@ with torch.no_grad():
         "model.train()": [why_not(module().train())],
         "batch_first=False, the default": [why_not(module(batch_first=False))],
         "num_heads=3": [why_not(module(h=3))],
+        "bias=False": [why_not(module(bias=False))],
     }
 cuts = ("self.", ""), (" and at least one of query or the input/output projection", ": …")
 for words in said.values():
@@ -216,10 +230,12 @@ for words in said.values():
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
 # %% [markdown]
-# `eval()` alone does not take you there. A mask of floats keeps a call off, too, and so do keys that are not
-# the queries. If `why_not` is silent and your sequences are long, write
-# `torch.backends.mha.set_fastpath_enabled(False)` together with `need_weights=False`. **Not alone**: if a call asks for
-# weights, their receipt is printed off the fast path as well.
+# `eval()` alone does not take you there. For `bias=False`, PyTorch's sentence ends before its reason. A mask of floats
+# keeps a call off, too, and so do keys that are not the queries.
+#
+# If `why_not` is silent, your sequences are long and you are on a CPU, write
+# `torch.backends.mha.set_fastpath_enabled(False)` together with `need_weights=False`. The switch is for the whole program: a call that
+# still asks for weights prints its receipt off the fast path as well, and at 2,048 tokens takes a third longer.
 
 # %% tags=["proof"]
 FAST, FUSED = "_native_multi_head_attention", "_scaled_dot_product_flash_attention_for_cpu"
@@ -227,11 +243,13 @@ x, hidden = torch.randn(2, 16, 48), torch.ones(16, 16).triu(1).bool()
 floats = torch.zeros(16, 16).masked_fill(hidden, -torch.inf)
 
 
-def operations(attention, x, key=None, fast: bool = True, **options) -> set[str]:
+def operations(
+    attention, x, key=None, fast: bool = True, grad: bool = False, **options
+) -> set[str]:
     """Name what a call runs, on the fast path where it can be, or off it."""
     key = x if key is None else key
     torch.backends.mha.set_fastpath_enabled(fast)
-    with torch.no_grad(), torch.profiler.profile() as ran:
+    with torch.set_grad_enabled(grad), torch.profiler.profile() as ran:
         attention(x, key, key, **options)
     torch.backends.mha.set_fastpath_enabled(True)
     return {op.name.removeprefix("aten::") for op in ran.events()}
@@ -242,31 +260,35 @@ for given in ({}, {"attn_mask": hidden}, {"key_padding_mask": hidden[[0, 8]]}):
     ran = operations(module(), x, need_weights=False, **given)
     assert {"_softmax", "_masked_softmax"} & ran > set()
     assert FAST in ran - {FUSED} == ran
+    learning = operations(module().train(), x, grad=True, need_weights=False, **given)
+    assert FUSED in learning - {FAST} == learning
 for other in (module(bias=False), module(h=3), module(batch_first=False), module().train()):
     assert FAST not in operations(other, x, need_weights=False)
 assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
 assert FAST not in operations(module(), x, x.clone(), need_weights=False)
 assert FUSED in operations(module(), x, **off)
 assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
+pays = [[x < 1 for x in row.values()] for row in switched.values()]
+assert pays == [[False, True, True], [False] * 3]
+assert 1.3 < [*switched["with weights"].values()][2] < 1.35
 print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
 
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Here is the call without weights, by PyTorch's class and by this book's, which
-# always takes the fused kernel. Each has one mask that makes it *faster*, and it is not the same one. Which?
+# Here are calls of PyTorch's class without weights. On the fast path a boolean mask takes 201 ms, and the same
+# mask as floats 66. So should you convert your masks to floats?
 #
 # <details><summary>What do you expect?</summary>
 #
-# This book's: `is_causal`, with which the kernel skips blocks of keys that lie in the future. PyTorch's: the mask of floats, since
-# the fast path does not take it.
+# Booleans are not slow: off the fast path, they take 72 ms. The fast path does not take floats, and that is their whole merit.
 #
 # </details>
 
 # %% tags=["hide-input"]
 kinds = {
     "no mask": "none",
-    "is_causal": "causal",
+    "causal mask and is_causal": "causal",
     "padding, (b, m)": "padding",
     "floats, (n, m)": "floats",
     "boolean, (n, m)": "boolean",
@@ -274,40 +296,48 @@ kinds = {
 }
 found, took = {}, {}
 for name, mask in kinds.items():
-    chosen = CALLS | {"mask": mask, "weights": False}
-    (row,) = find("final class", **chosen) + find(mask, **chosen)
-    found[name] = row["milliseconds"]
-    for who, label in (("PyTorch", "PyTorch's"), ("final class", "this book's")):
-        took[name, label] = found[name][who][MIDDLE]
-drawing, (ax,) = display.panels(350, 330)
+    for mode in ("inference", "forward"):
+        chosen = CALLS | {"mask": mask, "weights": False, "mode": mode}
+        (row,) = find("final class", **chosen) + find(mask, **chosen)
+        found[name, mode] = row["milliseconds"]["PyTorch"]
+        took[name, mode] = found[name, mode][MIDDLE]
+drawing, (ax,) = display.panels(390, 330)
 hues = [ORANGE, BLUE] * len(kinds)
-hues[2 * [*kinds].index("floats, (n, m)")] = BLUE  # PyTorch's class, off the fast path
-alt = f"Milliseconds of a call. {bars(ax, took, hues, ' ms')}."
-for y, whose in enumerate(("PyTorch's class", "this book's class")):
-    ax.text(180, y, whose, va="center", fontsize=12, color=hues[y])
-caption = "Orange: step by step. Blue: by the fused kernel."
+hues[2 * [*kinds].index("floats, (n, m)")] = BLUE  # evaluated, and off the fast path
+alt = f"Milliseconds, evaluated and in training mode. {bars(ax, took, hues, ' ms')}."
+for y, path in enumerate(("on the fast path", "off it")):
+    ax.text(180, y, path, va="center", fontsize=12, color=hues[y])
+caption = (
+    "Orange: step by step. Blue: by the fused kernel. Upper bars are evaluated; lower ones are in "
+    "training mode, and record gradients. Each is a run of its own: a few milliseconds may be chance."
+)
 display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
 
 
 # %% tags=["proof"]
-def apart(fewer: str, more: str, who: str = "final class") -> bool:
+def apart(fewer: tuple[str, str], more: tuple[str, str]) -> bool:
     """Say whether the quartiles of one call lie below those of another."""
-    return found[fewer][who][2] < found[more][who][0]
+    return found[fewer][2] < found[more][0]
 
 
-floats_, shared, each = (name for name in kinds if "n, m)" in name)
-assert apart("is_causal", "no mask")
-assert apart(shared, each)
-assert apart(floats_, "no mask", "PyTorch")
-assert all(apart(floats_, name, "PyTorch") for name in kinds if name != floats_)
-assert [round(found[name]["PyTorch"][MIDDLE]) for name in (floats_, shared)] == [66, 201]
+causal_, (floats_, shared, each) = [*kinds][1], (name for name in kinds if "n, m)" in name)
+assert apart((causal_, "forward"), ("no mask", "forward"))
+assert apart((shared, "forward"), (each, "forward"))
+for name in kinds:
+    if name != floats_:
+        assert apart((floats_, "inference"), (name, "inference"))
+        assert apart((name, "forward"), (name, "inference"))
+low, _, up = found[floats_, "forward"]
+assert low < found[floats_, "inference"][MIDDLE] < up
+numbers = [took[floats_, "inference"], *(took[shared, x] for x in ("inference", "forward"))]
+assert [round(time) for time in numbers] == [66, 201, 72]
 print("✓ Where a bar is called faster, the quartiles do not touch.")
 
 # %% [markdown]
-# As booleans, a mask takes PyTorch's class 201 ms, and the same mask as floats 66. The last row is a receipt again: a boolean
-# mask is first written out as floats, and one for every head has as many numbers as the weights. It costs about what they
-# cost above. Use one mask for all heads, `(n, m)` or `(b, m)`. (Only the two bars of a mask took turns. Between masks, a few milliseconds
-# may be chance.)
+# So switch the path off, and pass the mask as it is. Off it, one mask is faster than none: for the causal one with its
+# flag, the kernel skips blocks of keys that lie in the future. The last row is a receipt again: a boolean
+# mask is first written out as floats, and one for every head has as many numbers as the weights. Use one mask for all
+# heads, `(n, m)` or `(b, m)`.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
@@ -349,24 +379,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def refusal(q, k, v, **options) -> str:
-    """Say why the fused kernel refuses a call; empty if it takes it."""
-    with warnings.catch_warnings(record=True) as reasons:
+    """Say why FlashAttention refuses a call; empty if it takes it."""
+    with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
                 F.scaled_dot_product_attention(q, k, v, **options)
-        except RuntimeError:  # no available kernel
-            return str(reasons[-1].message).partition(" (Trigg")[0]
+        except RuntimeError as error:  # the reason is a warning, or it is the error
+            lines = [str(line.message).partition(" (Trigg")[0] for line in told]
+            reason = "\n".join(lines).partition(
+                "Flash attention kernel not used because:\n"
+            )
+            return reason[2].partition("\n")[0] or str(error)
     return ""
 
 
-q = torch.randn(1, 16, 8, 64).transpose(1, 2)  # heads, cut as is usual
-print(refusal(q[0], q[0], q[0]))
-
-# %% [markdown]
-# The usual heads, `(b, n, h, d).transpose(1, 2)`, are fine. Here is a call in four layouts, on another machine:
-
 # %% tags=["hide-input"]
+q = torch.randn(1, 16, 8, 64).transpose(1, 2)  # heads, cut as is usual
 strided = torch.randn(1, 16, 64, 8).permute(0, 3, 1, 2)
 layouts = {
     "(b, h, n, d)": q,
@@ -374,22 +403,32 @@ layouts = {
     "cut as (b, n, d, h)": strided,
     "cut so, then contiguous": strided.contiguous(),
 }
-told = ["the usual heads", "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
+named = ["the usual heads", "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
 (row,) = find("kernels")
 slower = {"(b, h, n, d)": [1.0] * 3} | row["ratios"]["(b, h, n, d)"]
-ran = [FUSED in dict(row["profile"][name]) for name in layouts]
-assert ran == [not refusal(x, x, x) for x in layouts.values()]
-times = dict(zip(told, (slower[name][MIDDLE] for name in layouts)))
-drawing, (ax,) = display.panels(350, 150)
-alt = bars(ax, times, [BLUE if fused else ORANGE for fused in ran], " ×", 1)
-caption = f"Time ÷ that of the usual heads. {MACHINE.format(**RUN['renewed']['kernels'])}"
-display.finish(drawing, name="layouts", alt=alt, caption=caption)
+answers = {
+    label: [refusal(x, x, x), f"×{slower[name][MIDDLE]:.1f}"]
+    for label, (name, x) in zip(named, layouts.items())
+}
+learned = torch.zeros(16, 16, requires_grad=True)
+answers |= {
+    "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
+    "values of another width": [refusal(q, q, q[..., :32]), ""],
+    "a mask that needs a gradient": [refusal(q, q, q, attn_mask=learned), ""],
+}
+for words in answers.values():
+    short = words[0].partition(" Got ")[0].partition(", but got")[0]
+    words[0] = short.replace("  ", " ") or "(nothing: it takes the call)"
+display.show(answers, columns=["PyTorch says", "time"], decimals="<", corner="a call")
+
+# %% tags=["hide-input"]
+print("The column of times:", MACHINE.format(**RUN["renewed"]["kernels"]))
 
 # %% [markdown]
-# Three axes are refused, whatever they hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence.
-# Cut as (b, n, d, h), the d numbers of a head lie h places apart, and the kernel wants them side by
-# side: write `.contiguous()`, whose copy costs less than it saves. On a CPU, it also refuses values of another width than
-# the keys, a mask that needs a gradient, and a `dropout_p` above zero.
+# For `(b, n, h, d).transpose(1, 2)`, the usual heads, it has nothing to say, and for a mask that needs a gradient no reason. Three axes are refused, whatever they
+# hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and
+# the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves. (The layouts joined the benchmark a day
+# later, on another machine, and a busy one. They took turns, so these are ratios.)
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -405,8 +444,11 @@ assert not refusal(*[q[:1]] * 3)
 for name in ("(b * h, n, d)", "cut as (b, n, d, h)"):
     assert {"_softmax", "isneginf"} <= dict(row["profile"][name]).keys()
     assert slower[name][0] > 3.5 > slower["cut so, then contiguous"][2]
+ran = [FUSED in dict(row["profile"][name]) for name in layouts]
+assert ran == [not refusal(x, x, x) for x in layouts.values()]
+assert "dtype" in refusal(q, q, q, attn_mask=added.long())
 assert benchmark.Timer("pass").timeit(1).task_spec.num_threads == 1  # of a later section
-print("✓ It refuses these three, and takes a mask without a gradient.")
+print("✓ It refuses these five, and takes a mask without a gradient.")
 
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
@@ -416,20 +458,8 @@ print("✓ It refuses these three, and takes a mask without a gradient.")
 # | | on a GPU |
 # |---|---|
 # | no weights | 41.7<!-- quoted --> ms become 7.3<!-- quoted -->: both passes, n = 1,024, an A100 ([Dao et al.](../docs/references.md#dao-2022), figure 2) |
-# | the fast path | has a fused kernel, for calls without weights ([its code](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)) |
+# | the fast path | leave it on: it has a fused kernel, for calls without weights ([its code](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)) |
 # | 16 bits | FlashAttention takes nothing else; float32 gets another fused kernel ([its code](../docs/references.md#flash-attention-code)) |
-#
-# Sixteen bits pay on this CPU, too. A language model of four layers reads 2,048 tokens:
-
-# %% tags=["hide-input"]
-times = {
-    precision: find("prefill", precision=precision)[-1]["milliseconds"]["language model"]
-    for precision in ("float32", "bfloat16")
-}
-print(", ".join(f"{name}: {row[MIDDLE]:.0f} ms" for name, row in times.items()))
-
-# %% [markdown]
-# So try `model.to(torch.bfloat16)`, and compare the outputs. Without units for it (on Intel, `lscpu | grep amx`), expect less, or nothing.
 
 # %% [markdown]
 # ## How do I know that it helped?
@@ -439,6 +469,27 @@ print(", ".join(f"{name}: {row[MIDDLE]:.0f} ms" for name, row in times.items()))
 #
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide within each round. The **quartiles** of these
 # ratios enclose their middle half. If one is below 1 and the other above, say "even".
+#
+# Five rounds, and both quartiles above 1: is your version slower? Here is how often two versions that are *equal* get no "even":
+
+# %% tags=["hide-input"]
+luck = {}
+for n in (5, 9, 13, 17, 21):  # of n = 4 k + 1 ratios, k may lie on the other side
+    on_one_side = 2 * sum(math.comb(n, k) for k in range(n // 4 + 1)) / 2**n
+    luck[f"{n} rounds"] = f"{on_one_side:.1%}"
+display.show({"by chance": [*luck.values()]}, columns=[*luck])
+
+# %% tags=["proof"]
+outcomes = list(itertools.product((0.9, 1.1), repeat=5))
+decided = [
+    len({x < 1 for x in statistics.quantiles(five, n=4, method="inclusive")}) == 1
+    for five in outcomes
+]
+assert f"{sum(decided) / len(decided):.1%}" == luck["5 rounds"]
+print("✓ All outcomes of five rounds, counted one by one, give the first number.")
+
+# %% [markdown]
+# Take 17 rounds or more. (Many times on this page are of seven: trust their large differences.)
 
 # %% [markdown]
 # ## Exercises
@@ -448,7 +499,7 @@ print(", ".join(f"{name}: {row[MIDDLE]:.0f} ms" for name, row in times.items()))
 # *Easy, 2 minutes.* Here are the milliseconds of two versions in five rounds; the second,
 # the third and the fifth met a busy machine. Divide our time by theirs in each round. With five rounds, the lower
 # quartile is the second smallest ratio, the median the third, and the upper quartile the fourth.
-# Write down the three. Is our version slower? Decide before you run the check, which tells you.
+# Write down the three. Do they say that our version is slower? Decide before you run the check, which tells you.
 #
 # | round | 1 | 2 | 3 | 4 | 5 |
 # |---|---|---|---|---|---|
@@ -481,10 +532,10 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 #
 # > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again: a
 # > receipt. It is printed if you ask for weights, on a CPU's fast path, in a layout that the fused
-# > kernel refuses, and as a mask for every head. For long sequences:
+# > kernel refuses, and as a mask for every head. For long sequences on a CPU:
 # >
 # > ```python
-# > torch.backends.mha.set_fastpath_enabled(False)
+# > torch.backends.mha.set_fastpath_enabled(False)  # whole program
 # > output, _ = attention(x, x, x, need_weights=False)
 # > ```
 # >

@@ -64,7 +64,7 @@ print("✓ No error, and the function given ~blocked looks where the class does.
 # | [What do floats do?](#cell-id=booleans-or-floats) | they are added; inside `nn.TransformerEncoderLayer`, evaluated without gradients, every number but 0 may *block* | they are added |
 # | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
 # | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
-# | [Which corner does `is_causal` take?](#cell-id=which-corner) | none: alone it raises an error, or is ignored on the fast path; beside a mask that is not the square causal one it may drop your mask | the top left, so alone it is right where n = m |
+# | [Which corner does `is_causal` take?](#cell-id=which-corner) | none: alone it raises an error, or is ignored on the fast path; beside another mask than the square causal one it drops yours, unless the call asks for weights, has a padding mask too, or takes the fast path | the top left, so alone it is right where n = m |
 #
 # Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
 
@@ -96,10 +96,18 @@ def true_means(call) -> str:
     return "allowed" if marked else "blocked"
 
 
-# %% tags=["proof"]
+# %%
 torch.manual_seed(6)
-ours = MultiheadAttention(8, 2, batch_first=True)
 theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+by_them = {
+    "the class": lambda x, given: theirs(x, x, x, attn_mask=given)[0],
+    "the function": lambda x, given: F.scaled_dot_product_attention(x, x, x, given),
+}
+for name, call in by_them.items():
+    print(name, "-> True means", true_means(call))
+
+# %% tags=["proof"]
+ours = MultiheadAttention(8, 2, batch_first=True)
 encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 decoder = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 for attend_with in (ours, theirs):
@@ -155,9 +163,9 @@ print("✓ For the two sentences, this turns a tokenizer's mask into `blocked`."
 # %% [markdown] name="the-shape-to-pass"
 # ## The shape to pass
 #
-# Try eight shapes, from `(m,)` to `(b, h, n, m)`, where all sizes differ: b = 2, h = 4, n = 3, m = 5.
+# Which of eight shapes do they take, where all sizes differ: b = 2, h = 4, n = 3, m = 5? A dot is an error.
 
-# %% tags=["proof"]
+# %% tags=["hide-input"]
 SHAPES = {
     "(m,)": (5,),
     "(n, m)": (3, 5),
@@ -192,7 +200,9 @@ taken = {name: [x for x in given if fits(call, given[x])] for name, call in take
 broadcast = ["(n, m)", "(b, 1, 1, m)", "(b, 1, n, m)", "(b, h, n, m)"]
 both = ["(n, m)", "(b * h, n, m)"]
 assert taken == {"function": broadcast, "attn_mask": both, "padding": ["(b, m)"]}
-print("✓ Each takes what the table above says, and refuses the other shapes.")
+takes = {shape: [shape in fit for fit in taken.values()] for shape in SHAPES}
+columns = ["the function", "the class, attn_mask", "key_padding_mask"]
+display.show(takes, columns=columns, corner="shape of a mask")
 
 # %% [markdown]
 # What if two sizes are equal?
@@ -355,7 +365,8 @@ print("✓ With key_padding_mask, both layouts give the same output.")
 # can also let a guest in and charge for it.
 #
 # One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
-# are wrong. Watch how much weight *was* gives to padding, first without a mask:
+# are wrong. Take the two sentences of the first table, `x`, and watch how much weight *was* gives to padding, first
+# without a mask:
 
 # %%
 scores = x @ x.mT / math.sqrt(x.size(-1))  # (b, n, m)
@@ -775,20 +786,33 @@ seen = {
     "n = 3, no weights, padding mask": noticed(
         partial(newest, padding=none_padded), keys_of
     ),
-    "n = 8, window of four, training": noticed(windowed, keys_of),
 }
-small_class.eval()
-with torch.no_grad():
-    seen["n = 8, window of four, evaluated"] = noticed(windowed, keys_of)
-assert [sum(row) for row in seen.values()] == [8, 3, 8, 8, 4]
+assert [sum(row) for row in seen.values()] == [8, 3, 8]
 strips(seen, "flag-and-mask")
 
 # %% [markdown]
-# The padding mask of the third strip hides nothing, and yet it brings your mask back. The last two strips are one call
-# of self-attention, without weights, with a window as its mask and the flag beside it: it trains under the square, and
-# runs under its window, because evaluated it takes the [fast path](#cell-id=what-a-fully-masked-row-gets).
+# The padding mask of the third strip hides nothing, and yet it brings your mask back.
 #
-# So say which `is_causal` you mean. **In the function**, `is_causal=True` alone is the right way where n = m. **In the class**, the
+# Now all eight words ask, still without weights, and your mask is a window of four words, with the flag beside it.
+# You train the model, and then you evaluate it. How many keys does *thirsty* see?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Eight in training, where the flag replaces the window by the square, and four when evaluated: that call takes the
+# [fast path](#cell-id=what-a-fully-masked-row-gets), which keeps the window. You train one model and run another.
+#
+# </details>
+
+# %% tags=["hide-input"]
+seen = {"training": noticed(windowed, keys_of)}
+small_class.eval()
+with torch.no_grad():
+    seen["evaluated"] = noticed(windowed, keys_of)
+assert [sum(row) for row in seen.values()] == [8, 4]
+strips(seen, "train-one-run-another")
+
+# %% [markdown]
+# **In the function**, `is_causal=True` alone is the right way where n = m. **In the class**, the
 # flag goes only beside the square causal mask, where it [saves time](15_speed.ipynb#cell-id=the-price-of-a-mask): alone it raises an
 # error, or, on the fast path, is ignored, and every word sees the future.
 
@@ -966,7 +990,6 @@ turned = {
     "nn.MultiheadAttention, key_padding_mask": "?",
     "F.scaled_dot_product_attention, attn_mask": "?",
     "nn.TransformerEncoderLayer, src_key_padding_mask": "?",
-    "this package's function, blocked": "?",
 }
 
 # %%
@@ -984,7 +1007,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 #
 # <details><summary>Hint 2</summary>
 #
-# Only one of the four functions reads True as *allowed*.
+# Only one of the three reads True as *allowed*.
 #
 # </details>
 
@@ -993,7 +1016,6 @@ turned = {
     "nn.MultiheadAttention, key_padding_mask": "~mask",
     "F.scaled_dot_product_attention, attn_mask": "mask",
     "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
-    "this package's function, blocked": "~mask",
 }
 
 exercises.masks_in_the_wild.check_turned.folded(turned)
@@ -1108,15 +1130,12 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # You have six questions to ask about every mask that comes from elsewhere, and the table at the
 # top has PyTorch's answers.
 #
-# > **In short.** An additive mask is $M$ in $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$; a boolean
-# > one stands for 0 and $-\infty$.
-# >
-# > The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which
+# > **In short.** The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which
 # > broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
 # > folded form, `(b * h, n, m)`:
 # >
 # > ```python
-# > blocked = masks.as_blocked(given, true_means="allowed")
+# > blocked = ~mask.bool()  # or masks.as_blocked(mask, true_means="allowed")
 # > added = torch.zeros(b, 1, 1, m).masked_fill(
 # >     blocked[:, None, None, :], -math.inf)
 # > per_head = per_sample.repeat_interleave(h, 0)

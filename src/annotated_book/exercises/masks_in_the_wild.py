@@ -15,7 +15,6 @@ _TURNED = {
     "nn.MultiheadAttention, key_padding_mask": "~mask",
     "F.scaled_dot_product_attention, attn_mask": "mask",
     "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
-    "this package's function, blocked": "~mask",
 }
 
 
@@ -30,7 +29,7 @@ def _first_wrong(answer: Any, found: Tensor, right: Tensor) -> str:
 check_turned = Exercise(
     name="turned",
     right=_TURNED,
-    praise="right: in all four, “it” in “it was · ·” reacts to “it” and “was”, and to no padding. "
+    praise="right: in all three, “it” in “it was · ·” reacts to “it” and “was”, and to no padding. "
     "Only F.scaled_dot_product_attention reads True as allowed.",
     wrong={},
     run=choices([*_TURNED], ["mask", "~mask"]),

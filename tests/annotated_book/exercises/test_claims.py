@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_attention import MultiheadAttention, scaled_dot_product_attention, sinusoidal_code
+from annotated_attention import MultiheadAttention, sinusoidal_code
 from annotated_book import chapters
 from annotated_book.exercises import (
     counting,
@@ -73,7 +73,6 @@ def test_a_query_reacts_to_what_the_verdict_says(verdict: Any, name: str) -> Non
         "nn.MultiheadAttention": lambda x, given: module(x, x, x, key_padding_mask=given)[0],
         "F.scaled": lambda x, given: F.scaled_dot_product_attention(x, x, x, given[:, None]),
         "nn.Transf": lambda x, given: layer(x, src_key_padding_mask=given),
-        "this": lambda x, given: scaled_dot_product_attention(x, x, x, blocked=given[:, None])[0],
     }
     function = next(made for start, made in functions.items() if name.startswith(start))
     words = ["it", "was", "·", "·"]

@@ -51,7 +51,10 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_turned": [
         ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
-        ({**check_turned.right, "this package's function, blocked": "not"}, "'not' is not read"),
+        (
+            {**check_turned.right, "F.scaled_dot_product_attention, attn_mask": "not"},
+            "'not' is not read",
+        ),
     ],
     "check_block": [
         (hidden(), "✓ "),
