@@ -90,7 +90,7 @@ print("✓ The three calls give the same output, up to rounding.")
 # fast path prints it even when you decline. This chapter is about receipts that nobody asked for.
 #
 # **On a GPU** the weights cost more than here, the fast path is no trap, and the fused kernel has other
-# conditions: [see there](#cell-id=and-on-a-gpu) before you copy a line. Unless a label says otherwise, a time is of
+# conditions: [see there](#cell-id=and-on-a-gpu) first. Unless a label says otherwise, a time is of
 # such a call on a CPU: evaluated without gradients, b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
 # **rounds**. `make bench`, in this book's repository, measures yours (on Linux).
 
@@ -102,7 +102,7 @@ print(MACHINE.format(**RUN))
 # %% [markdown] name="the-price-of-the-weights"
 # ## What does `need_weights=False` buy?
 #
-# Here is what travels with the weights, and without them:
+# This travels with the weights, and without them:
 
 # %% tags=["hide-input"]
 drawing, axes = display.panels(620, 250, columns=2)
@@ -188,8 +188,8 @@ columns = [*switched["need_weights=False"]]
 display.show(table, columns=columns, corner="time off the fast path ÷ on it")
 
 # %% [markdown]
-# On short sequences it is. On long ones, what it skips is what you wanted, unless you want the weights: those calls it
-# always helps. (Off it, the calls of the second row are in training mode, in runs of their own.)
+# On short sequences it is. On long ones, what it skips is what you wanted, unless you want the weights. (Off it, the
+# second row's calls are in training mode, in runs of their own.)
 #
 # Are you on it? Of each call that is not, PyTorch notes the reason, and tells nobody, unless the input is a nested tensor, which
 # the other path cannot take. So send one:
@@ -230,10 +230,9 @@ for words in said.values():
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
 # %% [markdown]
-# `eval()` alone does not take you there. For `bias=False`, PyTorch's sentence ends before its reason. A mask of floats
-# keeps a call off, too, and so do keys that are not the queries.
+# `eval()` alone does not take you there. A mask of floats keeps a call off, too, and so do keys that are not the queries.
 #
-# If `why_not` is silent, your sequences are long and you are on a CPU, write
+# If `why_not` is silent and your sequences are long, write, on a CPU,
 # `torch.backends.mha.set_fastpath_enabled(False)` together with `need_weights=False`. The switch is for the whole program: a call that
 # still asks for weights prints its receipt off the fast path as well, and at 2,048 tokens takes a third longer.
 
@@ -276,8 +275,8 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Here are calls of PyTorch's class without weights. On the fast path a boolean mask takes 201 ms, and the same
-# mask as floats 66. So should you convert your masks to floats?
+# Evaluated without weights, PyTorch's class takes 201 ms for a boolean mask, and 66 for the same
+# mask as floats. Should you convert your masks to floats?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -308,8 +307,9 @@ alt = f"Milliseconds, evaluated and in training mode. {bars(ax, took, hues, ' ms
 for y, path in enumerate(("on the fast path", "off it")):
     ax.text(180, y, path, va="center", fontsize=12, color=hues[y])
 caption = (
-    "Orange: step by step. Blue: by the fused kernel. Upper bars are evaluated; lower ones are in "
-    "training mode, and record gradients. Each is a run of its own: a few milliseconds may be chance."
+    "Orange: step by step. Blue: by the fused kernel. Upper bars are evaluated; lower "
+    "ones, in training mode, record gradients. Each is a run of its own: a few "
+    "milliseconds may be chance."
 )
 display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
 
@@ -334,8 +334,8 @@ assert [round(time) for time in numbers] == [66, 201, 72]
 print("✓ Where a bar is called faster, the quartiles do not touch.")
 
 # %% [markdown]
-# So switch the path off, and pass the mask as it is. Off it, one mask is faster than none: for the causal one with its
-# flag, the kernel skips blocks of keys that lie in the future. The last row is a receipt again: a boolean
+# So switch the path off, and keep your booleans. Off it, one mask is faster than none: beside the causal flag, the
+# kernel skips blocks of keys that lie in the future. The last row is a receipt again: a boolean
 # mask is first written out as floats, and one for every head has as many numbers as the weights. Use one mask for all
 # heads, `(n, m)` or `(b, m)`.
 #
@@ -377,6 +377,8 @@ print(
 # %%
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+HEADING = "Flash attention kernel not used because:\n"
+
 
 def refusal(q, k, v, **options) -> str:
     """Say why FlashAttention refuses a call; empty if it takes it."""
@@ -387,10 +389,8 @@ def refusal(q, k, v, **options) -> str:
                 F.scaled_dot_product_attention(q, k, v, **options)
         except RuntimeError as error:  # the reason is a warning, or it is the error
             lines = [str(line.message).partition(" (Trigg")[0] for line in told]
-            reason = "\n".join(lines).partition(
-                "Flash attention kernel not used because:\n"
-            )
-            return reason[2].partition("\n")[0] or str(error)
+            reason = "\n".join(lines).partition(HEADING)[2].partition("\n")[0]
+            return reason or str(error)
     return ""
 
 
@@ -403,7 +403,8 @@ layouts = {
     "cut as (b, n, d, h)": strided,
     "cut so, then contiguous": strided.contiguous(),
 }
-named = ["the usual heads", "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
+usual = "(b, n, h, d).transpose(1, 2)"
+named = [usual, "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
 (row,) = find("kernels")
 slower = {"(b, h, n, d)": [1.0] * 3} | row["ratios"]["(b, h, n, d)"]
 answers = {
@@ -418,17 +419,17 @@ answers |= {
 }
 for words in answers.values():
     short = words[0].partition(" Got ")[0].partition(", but got")[0]
-    words[0] = short.replace("  ", " ") or "(nothing: it takes the call)"
+    words[0] = short.replace("  ", " ") or "(nothing)"
 display.show(answers, columns=["PyTorch says", "time"], decimals="<", corner="a call")
 
 # %% tags=["hide-input"]
 print("The column of times:", MACHINE.format(**RUN["renewed"]["kernels"]))
 
 # %% [markdown]
-# For `(b, n, h, d).transpose(1, 2)`, the usual heads, it has nothing to say, and for a mask that needs a gradient no reason. Three axes are refused, whatever they
+# The usual heads are fine. A mask that needs a gradient gets no reason. Three axes are refused, whatever they
 # hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and
-# the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves. (The layouts joined the benchmark a day
-# later, on another machine, and a busy one. They took turns, so these are ratios.)
+# the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves. (These ratios joined the benchmark
+# a day later, on another machine; the calls took turns.)
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -470,7 +471,7 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide within each round. The **quartiles** of these
 # ratios enclose their middle half. If one is below 1 and the other above, say "even".
 #
-# Five rounds, and both quartiles above 1: is your version slower? Here is how often two versions that are *equal* get no "even":
+# Is it slower if five rounds put both quartiles above 1? So often, two *equal* versions get no "even":
 
 # %% tags=["hide-input"]
 luck = {}

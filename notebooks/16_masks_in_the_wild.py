@@ -195,6 +195,7 @@ def fits(call, given: Tensor) -> bool:
     return True
 
 
+# %% tags=["hide-input"]
 given = {shape: torch.zeros(sizes).bool() for shape, sizes in SHAPES.items()}
 taken = {name: [x for x in given if fits(call, given[x])] for name, call in takers.items()}
 broadcast = ["(n, m)", "(b, 1, 1, m)", "(b, 1, n, m)", "(b, h, n, m)"]
