@@ -234,7 +234,7 @@ display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 #
 # If `why_not` is silent and your sequences are long, write, on a CPU,
 # `torch.backends.mha.set_fastpath_enabled(False)` together with `need_weights=False`. The switch is for the whole program: a call that
-# still asks for weights prints its receipt off the fast path as well, and at 2,048 tokens takes a third longer.
+# asks for weights still prints its receipt, and at 2,048 tokens takes a third longer.
 
 # %% tags=["proof"]
 FAST, FUSED = "_native_multi_head_attention", "_scaled_dot_product_flash_attention_for_cpu"
@@ -334,8 +334,8 @@ assert [round(time) for time in numbers] == [66, 201, 72]
 print("✓ Where a bar is called faster, the quartiles do not touch.")
 
 # %% [markdown]
-# So switch the path off, and keep your booleans. Off it, one mask is faster than none: beside the causal flag, the
-# kernel skips blocks of keys that lie in the future. The last row is a receipt again: a boolean
+# So switch the path off, and keep your booleans. One mask then beats none: with the causal flag, the
+# kernel skips blocks of keys in the future. The last row is a receipt again: a boolean
 # mask is first written out as floats, and one for every head has as many numbers as the weights. Use one mask for all
 # heads, `(n, m)` or `(b, m)`.
 #
@@ -429,7 +429,7 @@ print("The column of times:", MACHINE.format(**RUN["renewed"]["kernels"]))
 # The usual heads are fine. A mask that needs a gradient gets no reason. Three axes are refused, whatever they
 # hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and
 # the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves. (These ratios joined the benchmark
-# a day later, on another machine; the calls took turns.)
+# later, on another machine; the calls took turns.)
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -454,7 +454,7 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
 #
-# Counts carry over, times do not. No GPU was measured here; this is what others say:
+# No GPU was measured here; this is what others say:
 #
 # | | on a GPU |
 # |---|---|
