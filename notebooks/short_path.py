@@ -182,7 +182,18 @@ display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 #
 # What is the cat good for, then? Exchange the last word. *Sweet* is not about an animal and scores 2, so most of the
 # attention goes to the cat, which gives nothing: the answer is 0.19, a *no*. **To say *no*, the head needs a word that
-# fits and has nothing to give.**
+# fits and has nothing to give.** With a second cat in place of the milk, where before the animals won in any case, it says
+# *yes* and *no* as well.
+
+# %% tags=["proof"]
+for x, yes in ((first, True), (second, False)):
+    cats = x.clone()
+    cats[3] = cats[1]  # a second cat in place of the milk
+    said = attend(cats @ W_Q, cats @ W_K, cats @ W_V)[it, 0]
+    assert (said > 0.5).item() is yes
+    plain = attend(cats, cats, cats)[it]
+    assert plain[0] > plain[1] + 0.2
+print("✓ Two cats and no milk: the rows alone say animal both times, the head yes and no.")
 
 # %% [markdown]
 # <!-- deeper: What if there is no cat? -->
@@ -294,8 +305,9 @@ display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” g
 #
 # Why not one head that asks both questions? Let it find animals and foods alike. Then *thirsty* scores $2 \cdot 2 + 1 \cdot
 # 2 = 6$ for its animal and its quality, *sweet* scores $2 \cdot 2 + 1 \cdot 2 = 6$ for its food and its quality, and both
-# hand over 2: the same answer in both sentences. **One head has one set of shares for all that it hands over**, and what
-# comes back is one [mixture](02_two_heads.ipynb). Two heads keep two sums apart.
+# hand over 2: the same answer in both sentences. With another $W_V$ it could hand over animal and food, too, and tell
+# these two sentences apart. But **one head has one set of shares for all that it hands over**: what comes back is one
+# [mixture](02_two_heads.ipynb), and two questions get answers that hang together. Two heads keep two sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -308,7 +320,7 @@ W_K_OF_BOTH = torch.tensor(
 mixtures = [attend(x @ W_Q, x @ W_K_OF_BOTH, x @ W_V)[it] for x in (first, second)]
 torch.testing.assert_close(*mixtures)
 assert [(x[-1] @ W_K_OF_BOTH @ (x[it] @ W_Q)).item() for x in (first, second)] == [6, 6]
-print("✓ In the first place: what one head gave. One head for both tells nothing apart.")
+print("✓ In the first place: what one head gave. A head for both tells nothing apart.")
 
 # %% [markdown]
 # ## 6. One matrix for all heads
@@ -624,7 +636,8 @@ display.margin(
 # `w_q`, `w_k` and `w_v` are apart now, because queries may come from another text than keys and values. And the weights
 # come back, too, each head's for itself. `blocked[:, None]` gives the mask (b, n, m) the axis of the heads.
 #
-# > **Pitfall.** A mask for all sentences is `future[None]`, and one for all queries is `padding[:, None]`. Given bare,
+# > **Pitfall.** A mask for all sentences is `future[None]`, and one for all queries is `padding[:, None]`, all that a
+# > model needs that only reads, such as BERT. Given bare,
 # > both raise, if you are lucky. With as many sentences or words as heads there is no error, and each head hides
 # > something else.
 
