@@ -287,7 +287,7 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% tags=["hide-input"]
 kinds = {
     "no mask": "none",
-    "causal mask and is_causal": "causal",
+    "causal, and the flag": "causal",
     "padding, (b, m)": "padding",
     "floats, (n, m)": "floats",
     "boolean, (n, m)": "boolean",
@@ -300,7 +300,7 @@ for name, mask in kinds.items():
         (row,) = find("final class", **chosen) + find(mask, **chosen)
         found[name, mode] = row["milliseconds"]["PyTorch"]
         took[name, mode] = found[name, mode][MIDDLE]
-drawing, (ax,) = display.panels(390, 330)
+drawing, (ax,) = display.panels(350, 330)
 hues = [ORANGE, BLUE] * len(kinds)
 hues[2 * [*kinds].index("floats, (n, m)")] = BLUE  # evaluated, and off the fast path
 alt = f"Milliseconds, evaluated and in training mode. {bars(ax, took, hues, ' ms')}."
@@ -408,19 +408,19 @@ named = [usual, "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()
 (row,) = find("kernels")
 slower = {"(b, h, n, d)": [1.0] * 3} | row["ratios"]["(b, h, n, d)"]
 answers = {
-    label: [refusal(x, x, x), f"×{slower[name][MIDDLE]:.1f}"]
+    label: [f"×{slower[name][MIDDLE]:.1f}", refusal(x, x, x)]
     for label, (name, x) in zip(named, layouts.items())
 }
 learned = torch.zeros(16, 16, requires_grad=True)
 answers |= {
-    "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
-    "values of another width": [refusal(q, q, q[..., :32]), ""],
-    "a mask that needs a gradient": [refusal(q, q, q, attn_mask=learned), ""],
+    "dropout_p=0.1": ["", refusal(q, q, q, dropout_p=0.1)],
+    "values of another width": ["", refusal(q, q, q[..., :32])],
+    "a mask that needs a gradient": ["", refusal(q, q, q, attn_mask=learned)],
 }
 for words in answers.values():
-    short = words[0].partition(" Got ")[0].partition(", but got")[0]
-    words[0] = short.replace("  ", " ") or "(nothing)"
-display.show(answers, columns=["PyTorch says", "time"], decimals="<", corner="a call")
+    short = words[1].partition(" Got ")[0].partition(", but got")[0]
+    words[1] = short.replace("  ", " ") or "(nothing)"
+display.show(answers, columns=["time", "PyTorch says"], decimals="<", corner="a call")
 
 # %% tags=["hide-input"]
 print("The column of times:", MACHINE.format(**RUN["renewed"]["kernels"]))
@@ -471,7 +471,7 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide within each round. The **quartiles** of these
 # ratios enclose their middle half. If one is below 1 and the other above, say "even".
 #
-# Is it slower if five rounds put both quartiles above 1? So often, two *equal* versions get no "even":
+# If five rounds put both quartiles above 1, is your version slower? Two *equal* versions miss "even" this often:
 
 # %% tags=["hide-input"]
 luck = {}
