@@ -90,8 +90,9 @@ display.show(dict(zip(who, shares.tolist())), columns=one.WORDS)
 # %% [markdown]
 # Uncut, *cat* and *milk* get 0.17 each: *it* cannot look for an animal and a food separately.
 #
-# And what does *it* receive? $W_V$ hands *quality* to each head, in the first column of its strip. Each column of V is
-# collected with the weights of its head; uncut, all four with the same.
+# And what does *it* receive? $W_V$ hands *quality* to each head, in the first column of its strip; the second is all
+# zeros, since this pair of heads is asked for nothing else. Each column of V is collected with the weights of its head;
+# uncut, all four with the same.
 
 # %% tags=["hide-input"]
 ways = {
@@ -151,7 +152,21 @@ print("✓ In the stack each head gets what it gets alone: weights and what it c
 # ## Along the other axis
 #
 # And does it matter how you stack? The way back must fit the way there: `x.unbind(0)` takes the strips off the axis that
-# `torch.stack(pieces)` made, and `torch.cat` lays them side by side again. So use the middle axis both times:
+# `torch.stack(pieces)` made, and `torch.cat` lays them side by side again.
+
+
+# %%
+def unstack_and_concatenate(x: Tensor) -> Tensor:
+    """Put the heads back side by side.
+
+    Args:
+        x: (h, n, d), one slice per head.
+    """
+    return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
+
+
+# %% [markdown]
+# Now the tempting other way. The words come first, as they always did, and the middle axis is used both times:
 #
 # ```diff
 # - torch.stack(pieces)                 # (h, n, d)
@@ -201,23 +216,11 @@ for word in range(8):
         )
         moved = (after - before).select(1 - dim, it).abs().max().item()
         assert bool(moved) == (dim == 0 or word == it)
-few = x[:3] @ w_q, x @ w_k, x @ w_v  # 3 queries, 8 keys
-assert one.attend(*(split_and_stack(each, 2) for each in few))[0].shape == (2, 3, 2)
-refused = ""
-try:
-    one.attend(*(torch.stack(each.split(2, dim=-1), 1) for each in few))
-except RuntimeError as error:
-    refused = str(error)
-assert "must match the size" in refused
-single = [torch.stack(each.split(2, dim=-1), 1) for each in (few[0][:1], *few[1:])]
-assert len(one.attend(*single)[0]) == 8
-print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys are an error.")
+print("✓ With dim=1, no change of another word reaches “it”; with dim=0, each does.")
 
 # %% [markdown]
 # > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
-# > change one word, and see whether the rows of other words move. In cross-attention with 3 queries and 8 keys, PyTorch
-# > refuses to pair 3 batch entries with 8; a single query is *broadcast* to the 8 keys: 8 rows come back where you
-# > asked for 1, without an error.
+# > change one word, and see whether the rows of other words move.
 
 # %% [markdown]
 # ## Back together, and what W_O is for
@@ -225,17 +228,7 @@ print("✓ With dim=1 “it” hears no other word, and 3 queries with 8 keys ar
 # After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* has heard about
 # a food, 0.97. Under which feature does that number stand, before $W_O$ and after?
 
-
 # %%
-def unstack_and_concatenate(x: Tensor) -> Tensor:
-    """Put the heads back side by side.
-
-    Args:
-        x: (h, n, d), one slice per head.
-    """
-    return torch.cat(x.unbind(0), dim=-1)  # (n, h * d)
-
-
 q, k, v = (
     split_and_stack(one.SWEET_EMBEDDINGS @ w, 2) for w in (w_q, w_k, w_v)
 )                                        # (h, n, d)
@@ -267,8 +260,8 @@ class SplitAndStack(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"num_heads ({num_heads}) must divide embed_dim ({embed_dim})")
         self.num_heads = num_heads
-        made = [nn.init.xavier_uniform_(torch.empty(embed_dim, embed_dim)) for _ in "qkvo"]
-        self.w_q, self.w_k, self.w_v, self.w_o = [nn.Parameter(matrix) for matrix in made]
+        raw = [nn.init.xavier_uniform_(torch.empty(embed_dim, embed_dim)) for _ in range(4)]
+        self.w_q, self.w_k, self.w_v, self.w_o = [nn.Parameter(matrix) for matrix in raw]
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from each query to every key."""
@@ -286,7 +279,7 @@ print("✓ With the matrices of the pair, the module returns what two_heads retu
 
 # %% [markdown]
 # Eight heads took 41 products, and take six now. How much of the multiplying does that save? Count for the list of
-# the last chapter and for the stack, with 64 words.
+# the last chapter and for the stack, with 64 words, 32 numbers wide.
 
 # %% tags=["fold-input"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -318,8 +311,7 @@ columns = ["list", "stack", "multiplications"]
 display.show(counts, columns=columns, title="Products, and what is multiplied in them")
 
 # %% [markdown]
-# Nothing. Six large calls do the multiplying of 41 small ones: three to project in, one for all scores, one to
-# mix, and one for $W_O$. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
+# Nothing. Six large calls do the multiplying of 41 small ones. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
 # in a call.
 
 # %% tags=["proof"]

@@ -42,12 +42,12 @@ display.show(answers, columns=one.FEATURES[:2])
 #
 # <details><summary>What do you expect?</summary>
 #
-# B says it more clearly: more animal, less food. And B is the broken one. It does not divide its scores by the root.
+# B says it more clearly: more animal, less food.
 #
 # </details>
 #
-# A part is gone, and the answer looks *better*. So this chapter does two things: it puts the class together, and it takes
-# it apart again, to find out what makes such a loss show.
+# B, the better-looking one, has lost its root: it does not divide its scores by √d. So this chapter does two things: it puts the
+# class together, and it takes it apart again, to find out what makes such a loss show.
 #
 # ## The whole class
 #
@@ -74,7 +74,7 @@ MADE_IN = {
 }
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 class PlainAttention(nn.Module):
     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
@@ -108,8 +108,6 @@ display.margin(PlainAttention, MADE_IN)
 # `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
 # nothing.
 #
-# Some lines take several steps at once. The map in the next section has them one by one.
-#
 # ## One call
 #
 # Wind it up. Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and ask the
@@ -130,7 +128,7 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
 # is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
 # chapter. Follow the numbers of *it* from left to right, and press a step to see all of them. (Two rows of padding follow
-# the cat sentence, so that there is something to cover; the second cover changes nothing here.)
+# the cat sentence, so that there is something to mask. They see nothing, and need the second fill.)
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -144,8 +142,8 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # ## Take a wheel out
 #
 # Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines, with
-# six parts underlined; the two transposes are one, since the second undoes the first. Press a part to take it out, press
-# several. Four calls compare what is left with the whole class:
+# six parts underlined. (The two transposes go together: with only one of them gone, every call stops.) Press a part to
+# take it out, press several. Four calls compare what is left with the whole class:
 
 # %% tags=["hide-input"]
 SOURCE = display.source(PlainAttention).text
@@ -256,8 +254,8 @@ told_apart(told, [*heard], missed="unnoticed", corner="without")
 # %% [markdown]
 # <!-- /deeper -->
 #
-# Without a mask, nobody misses half of the parts. With padding, the missing transposes stop the call, because its
-# mask no longer fits the scores. The second fill matters in a [fully masked
+# Without a mask, half of the parts go unnoticed: those that work on it. With padding, the missing transposes stop the
+# call, because its mask no longer fits the scores. The second fill matters in a [fully masked
 # row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one.
 #
 # And *differs* need not look worse: the class without the root is B, from the beginning. But the more numbers a head has,
@@ -297,7 +295,7 @@ for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))
     drawn.append(draw_trial(*sizes))
     assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
 print(
-    f"✓ Of {len(sets) - 1} ways to take some out, the call without a mask stops at none;"
+    f"✓ Six parts can go in 2⁶ − 1 = {len(sets) - 1} ways. The call without a mask stops at none;"
     " that with an empty sample shows each."
 )
 
@@ -352,15 +350,18 @@ given = {"attn_mask": emptied[..., :5].repeat_interleave(4, 0), "need_weights": 
 assert theirs(query, query, query, **given)[0].isfinite().all()
 with torch.no_grad():
     assert theirs.eval()(query, query, query, **given)[0][2].isnan().all()
-print("✓ The call notices two of the five; padding alone, with keys for values, none.")
+print(
+    "✓ The three changes in the list pass this call. The other two do not; they pass one with"
+    " padding alone, whose values are its keys."
+)
 
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
 #
 # Does the watch come together on an empty bench?
 #
-# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`, by the steps of the map: **three in**,
-# each projected and split; **four across**, score, mask, softmax, mask; **two out**, mix and merge, project out.
+# *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`: project, split, score, divide by the
+# root, fill, softmax, fill, mix, merge, project.
 #
 # The check holds output, weights and gradients beside those of a right class, by the call that you have just read
 # and by one without a mask.
@@ -389,15 +390,9 @@ class MyAttention(nn.Module):
 exercises.multihead_attention.check_attention(MyAttention)
 
 # %% [markdown]
-# <details><summary>Hint 1</summary>
+# <details><summary>Hint</summary>
 #
-# Project, split, score, divide by the root, fill, softmax, fill, mix, merge, project.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Without a mask, leave out both fills. With one, give it an axis for the heads.
+# Without a mask, make one that blocks nothing, or leave out both fills. With one, give it an axis for the heads.
 #
 # </details>
 
@@ -425,11 +420,8 @@ class MyAttention(nn.Module):
         k = self.split(self.w_k(key))              # (b, h, m, d)
         v = self.split(self.w_v(value))            # (b, h, m, d)
         scores = q @ k.mT / math.sqrt(q.size(-1))  # score: (b, h, n, m)
-        if blocked is not None:
-            scores = scores.masked_fill(blocked[:, None], -math.inf)  # mask
-        weights = scores.softmax(-1)  # softmax: (b, h, n, m)
-        if blocked is not None:
-            weights = weights.masked_fill(blocked[:, None], 0)  # mask
+        blocked = torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]
+        weights = scores.masked_fill(blocked, -math.inf).softmax(-1).masked_fill(blocked, 0)
         merged = self.merge(weights @ v)  # mix and merge: (b, n, h * d)
         return self.w_o(merged), weights  # project out: (b, n, e), (b, h, n, m)
 
@@ -455,7 +447,7 @@ display.source(short.compare)
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% tags=["proof"]
+# %% tags=["hide-input"]
 for kind in (MyAttention, PlainAttention):
     short.compare(kind)
 assert display.source(short.PlainAttention).text == SOURCE
@@ -468,9 +460,6 @@ for part in WHEELS.values():
     except (AssertionError, RuntimeError):
         refused += 1
 assert refused == len(WHEELS)
-print(
-    "✓ `compare` passes both classes, and none from which one of the six parts is missing."
-)
 
 # %% [markdown] name="in-the-storyteller"
 # ## The cat, or the milk
@@ -531,8 +520,8 @@ for text, word in zip(TWINS, next_words(attending(MyAttention), TWINS)):
 #
 # <details><summary>What do you expect?</summary>
 #
-# Only the wrong merge: the cat, both times. The other two still know whom *it* means, and give themselves away when they
-# write.
+# Only the wrong merge: the cat, both times. The other two answer both sentences rightly, and give themselves away when
+# they write.
 #
 # </details>
 
@@ -588,9 +577,13 @@ told = {name: shown for name, (_, shown) in examined.items()}
 display.stories(told, columns, name="three-slips")
 
 # %% [markdown]
-# All four wrote with the same luck: the same draw decides each word. Red words differ from the first story. Without the root the questions tell you nothing, all
-# 192 are right, and half of the stories are spoilt. The lost mask is quieter still. Its story is fluent, each word is in
-# its place, and the wrong animal runs.
+# All four wrote with the same luck: the same draw decides each word. Red words differ from the first story. *Possible* is a
+# story that could happen in the little world; sometimes the draw hits an unlikely word, so even the whole class tells some
+# that could not.
+#
+# Without the root the questions tell you nothing: all 192 are right, and half of the stories are spoilt. With the wrong
+# merge, 94 of 192 is what a coin would get. The lost mask still gets 185, and its story is the quietest: fluent, each word
+# in its place, and the wrong animal runs.
 #
 # Why does a lost mask hurt at all, where the last word has nothing after it to hide? Because the words before it have.
 # Each now sees what came later, which it never did in training, and the last word reads from them.
@@ -632,8 +625,8 @@ print("✓ With your class the storyteller is what it was, up to rounding, on 10
 # > \mathrm{head}_h)\, W_O$, where $\mathrm{head}_i$ is
 # > $\mathrm{Attention}(Q W_Q^i, K W_K^i, V W_V^i)$. Here Q, K and V are what goes into the class, before its matrices.
 # >
-# > Three in, four across, two out: project and split, from `(b, n, e)` to `(b, h, n, d)`; score, mask, softmax, mask,
-# > `(b, h, n, m)`; mix and merge, project out, back to `(b, n, e)`.
+# > Project and split, from `(b, n, e)` to `(b, h, n, d)`; score, divide by the root, fill, softmax, fill, `(b, h, n, m)`;
+# > mix, merge, project, back to `(b, n, e)`.
 # >
 # > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
 # > is 1, three different inputs, a mask that differs from query to query; gradients, too. And let the model write.
@@ -646,17 +639,10 @@ print("✓ With your class the storyteller is what it was, up to rounding, on 10
 # ## Before you swap
 #
 # Is your class to take the place of PyTorch's, or the other way round? [Before you
-# swap](../docs/package/before-you-swap.md) lists what raises no error then. Four things matter most:
-#
-# - *Words as `(b, n, e)`*: write `batch_first=True`. By default they are `(n, b, e)`: the shapes are right, and words
-#   of different sentences [attend to one another](05_batches.ipynb#cell-id=what-equal-sizes-hide).
-# - *Masks*: True is *blocked* in PyTorch's class and in yours, and *allowed* in `F.scaled_dot_product_attention`.
-# - *A subclass of PyTorch's class*: inside PyTorch's own layer, the `forward` that you changed [may never
-#   run](../docs/package/before-you-swap.md#a-forward-that-never-runs), so count its calls.
-# - *Settings*: a `state_dict` knows none. Compare `batch_first` and `dropout` by eye.
+# swap](../docs/package/before-you-swap.md) lists what raises no error then.
 
 # %% [markdown] name="dropout"
-# And to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
+# To look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
 # over the heads. In training, its **dropout** sets each to zero with probability p and divides the others by 1 − p, so
 # that a row adds up to one only on average.
 

@@ -132,7 +132,7 @@ def test_the_figure_and_the_map_speak_of_the_same_heads(visit):
 
 def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
     page = visit(MAP, java_script_enabled=False)
-    assert said(page) == [LINES["project out"]], "at rest the answer"
+    assert said(page) == [LINES["project in"]], "at rest the first step"
     page.get_by_role("radio", name="project in", exact=True).press("Space")
     for step, line in LINES.items():
         chosen = page.get_by_role("radio", name=step, exact=True)
@@ -149,10 +149,11 @@ def test_each_step_says_its_line_by_keyboard_without_scripts(visit):
 def test_each_step_says_its_line_when_it_is_pointed_at(visit):
     page = visit(MAP)
     for step, line in LINES.items():
-        page.locator(".aa-large label").filter(has_text=step).hover()
+        name = page.get_by_text(step, exact=True)
+        page.locator(".aa-large label").filter(has=name).hover()
         assert said(page) == [line]
     page.mouse.move(0, 0)
-    assert said(page) == [LINES["project out"]]
+    assert said(page) == [LINES["project in"]]
 
 
 def test_the_picture_of_the_readme_shows_this_page(visit):

@@ -43,12 +43,18 @@ STEPS = {
     ),
     "mask": (
         "(h, n, m)",
-        "What a word must not see is crossed out, here the padding at the end of the sentence.",
+        "What a word must not see is crossed out, here the padding at the end of the sentence. The "
+        "padding itself sees nothing.",
     ),
     "softmax": (
         "(h, n, m)",
         "The scores of each row become weights that add up to 1: in the upper head, “it” gives "
-        "{share:.2f} of its attention to “cat” and as much to “thirsty”.",
+        "{share:.2f} of its attention to “cat” and as much to “thirsty”. In a row of padding nothing "
+        "is left to share: 0/0 is NaN, drawn as a stroke.",
+    ),
+    "mask again": (
+        "(h, n, m)",
+        "What was crossed out gets weight 0. That only changes the rows of padding, from NaN to 0.",
     ),
     "mix": (
         "(h, n, d)",
@@ -69,8 +75,7 @@ CAPTION = (
     "Point at a step, tap it, or choose it with the arrow keys, to read what it does. In every map "
     "a row is a word, and the two dots are padding; the row of <i>it</i> is framed. Below each map "
     "stand some of its numbers, and under all of them those of the chosen step. The stronger the "
-    "colour, the larger the number, compared with the others of the map. All of them were computed "
-    "when this page was built."
+    "colour, the larger the number, compared with the others of the map."
 )
 
 UNDER = (
@@ -108,7 +113,9 @@ def computation() -> dict[str, dict[str, Tensor]]:
     projected = (X @ W_Q, X @ W_K, X @ W_V)
     q, k, v = (split_heads(x, HEADS) for x in projected)         # (h, n, d)
     scores = scaled_scores(q, k)                                 # (h, n, m)
-    blocked = block_padding(torch.tensor([LENGTH]), len(WORDS))  # (b, m)
+    padding = block_padding(torch.tensor([LENGTH]), len(WORDS))  # (b, m)
+    blocked = padding | padding.mT                               # (n, m)
+    masked = scores.masked_fill(blocked, -math.inf)              # (h, n, m)
     weights = masked_softmax(scores, blocked)                    # (h, n, m)
     mixed, _ = mix(weights, v)                                   # (h, n, d), (h, n, m)
     merged = merge_heads(mixed)                                  # (n, h * d)
@@ -116,8 +123,9 @@ def computation() -> dict[str, dict[str, Tensor]]:
         "project in": dict(zip(("queries", "keys", "values"), projected, strict=True)),
         "split": {"queries": q, "keys": k, "values": v},
         "score": {"scores": scores},
-        "mask": {"scores": scores.masked_fill(blocked, -math.inf)},
-        "softmax": {"weights": weights},
+        "mask": {"scores": masked},
+        "softmax": {"weights": masked.softmax(-1)},
+        "mask again": {"weights": weights},
         "mix": {"collected": mixed},
         "merge": {"collected": merged},
         "project out": {"output": merged @ W_O},
@@ -133,7 +141,7 @@ def chapter_map(*lit: str) -> Output:
     Examples:
         >>> from annotated_book import display
         >>> display.chapter_map("split", "merge")
-        project in → [split] → score → mask → softmax → mix → [merge] → project out
+        project in → [split] → score → mask → softmax → mask again → mix → [merge] → project out
     """
     for step in lit:
         if step not in STEPS:
@@ -154,7 +162,7 @@ def chapter_map(*lit: str) -> Output:
 def whole_map() -> Output:
     """Draw the large map: each step with some numbers of “it”; the chosen one is explained.
 
-    At rest the last one is chosen, so that the picture ends with the answer.
+    At rest the first one is chosen.
     """
     made = computation()
     animal, food = made["project out"]["output"][_IT, :2].tolist()
@@ -163,7 +171,7 @@ def whole_map() -> Output:
     says, steps = {step: line.format(**facts) for step, (_, line) in STEPS.items()}, []
     for i, (step, (shape, _)) in enumerate(STEPS.items()):
         names = f'aria-labelledby="aa-step-{i}" aria-describedby="aa-says-{i}"'
-        checked = " checked" if i == len(STEPS) - 1 else ""
+        checked = " checked" if not i else ""
         steps.append(
             f'<li><label class="aa-step"><input type="radio" name="aa-step" autocomplete="off" '
             f'{names}{checked}>{_drawing(step)}<b id="aa-step-{i}">{step}</b> '
@@ -180,11 +188,13 @@ def whole_map() -> Output:
 
 
 def _few(step: str) -> str:
-    """Write a few numbers of “it” that a step leaves behind, those on the way to the answer."""
+    """Write a few numbers that a step leaves behind, those of “it” on the way to the answer."""
     (name, x), *_ = computation()[step].items()
     its = x[..., _IT, :]
     if step == "project out":
         said, rows = "animal, food", its[:2, None]
+    elif step == "mask again":
+        said, rows = "of padding", x[:, -1, _THIRSTY, None]
     elif x.size(-1) == len(WORDS):
         key = len(WORDS) - 1 if step == "mask" else _THIRSTY
         said = "for padding" if step == "mask" else f"for {WORDS[key]}"
@@ -252,7 +262,7 @@ def _drawing(step: str) -> str:
         width = slices.size(-1)
         for i, part in enumerate(slices):
             top = high * i if len(slices) > 1 else high * (HEADS - 1) / 2
-            peak = (part if letter == "h" else slices).max().item()
+            peak = (part if letter == "h" else slices).nan_to_num().max().item()
             frame = f"M{left} {top:g}h{width}v{len(part)}h-{width}z"
             shapes += _squares(part, left, top, peak, letter, frame)
             if letter != "m":  # "it" asks, so queries and what is made for them have its row
@@ -267,13 +277,15 @@ def _drawing(step: str) -> str:
 
 
 def _squares(part: Tensor, left: int, top: float, peak: float, letter: str, frame: str) -> str:
-    """Fill a frame with a square for each number, as strong as it is large; cross out -inf."""
+    """Fill a frame with a square for each number, as strong as it is large; cross out -inf, stroke NaN."""
     levels: dict[int, str] = {}
     for i, row in enumerate(part.tolist()):
         for j, number in enumerate(row):
             at = f"M{left + j} {top + i:g}"
             if number == -math.inf:
                 frame += f"{at}l1 1m-1 0l1-1"
+            elif math.isnan(number):
+                frame += f"M{left + j} {top + i + 1:g}l1-1"
             elif level := round(_LEVELS * number / peak):
                 levels[level] = levels.get(level, "") + f"{at}h1v1h-1z"
     squares = "".join(

@@ -14,6 +14,7 @@ from annotated_book.display import computation as drawn
 STEPS = list(drawn.STEPS)
 each_step = pytest.mark.parametrize("step", STEPS)
 SQUARE = re.compile(r"M([\d.]+) ([\d.]+)h1v1h-1z")
+STROKE = re.compile(r"M([\d.]+) ([\d.]+)l1-1")
 CROSS = re.compile(r"M([\d.]+) ([\d.]+)l1 1m-1 0l1-1")
 
 
@@ -44,12 +45,16 @@ def test_the_computation_is_multi_head_attention():
         packed = torch.cat([drawn.W_Q.mT, drawn.W_K.mT, drawn.W_V.mT])
         attention.in_proj_weight.copy_(packed)
         attention.out_proj.weight.copy_(drawn.W_O.mT)
-    x = drawn.X[None]  # (b, n, e)
-    blocked = masks.block_padding(torch.tensor([drawn.LENGTH]), len(drawn.WORDS))
-    out, weights = attention(x, x, x, blocked, average_attn_weights=False)
+    x = drawn.X[None]                                                              # (b, n, e)
+    padding = masks.block_padding(torch.tensor([drawn.LENGTH]), len(drawn.WORDS))  # (b, m)
+    blocked = padding | padding.mT                                                 # (n, m): padding neither is seen nor sees
+    out, weights = attention(x, x, x, attn_mask=blocked, average_attn_weights=False)
     made = drawn.computation()
     torch.testing.assert_close(made["project out"]["output"], out[0])
-    torch.testing.assert_close(made["softmax"]["weights"], weights[0])
+    torch.testing.assert_close(made["mask again"]["weights"], weights[0])
+    shares = made["softmax"]["weights"]
+    torch.testing.assert_close(shares[:, : drawn.LENGTH], weights[0, :, : drawn.LENGTH])
+    assert shares[:, drawn.LENGTH :].isnan().all(), "what the second mask is for"
     assert made["mask"]["scores"].isneginf().equal(blocked.expand(drawn.HEADS, 10, 10))
 
 
@@ -66,18 +71,22 @@ def test_every_number_is_drawn_in_its_place(step):
     crossed = {
         tuple(map(float, at)) for p in svg.select(".aa-line") for at in CROSS.findall(p["d"])
     }
+    stroked = {
+        (float(x), float(y) - 1) for p in svg.select(".aa-line") for x, y in STROKE.findall(p["d"])
+    }
     left = 0
     for x in drawn.computation()[step].values():
         assert x.shape == shape
         slices = x if x.dim() == 3 else x[None]
         for i, part in enumerate(slices):
             top = 11 * i if len(slices) == 2 else 5.5
-            peak = (part if step in {"score", "mask", "softmax"} else x).max()
+            peak = (part if part.size(1) == 10 else x).nan_to_num().max()
             for row, numbers in enumerate(part.tolist()):
                 for column, number in enumerate(numbers):
                     at = (left + column, top + row)
                     assert (at in crossed) == (number == -math.inf)
-                    wanted = 0 if number == -math.inf else number / peak
+                    assert (at in stroked) == math.isnan(number)
+                    wanted = number / peak if math.isfinite(number) else 0
                     assert levels.pop(at, 0) == pytest.approx(wanted, abs=1 / 16)
         left += slices.size(-1) + 1
     assert not levels
@@ -86,7 +95,7 @@ def test_every_number_is_drawn_in_its_place(step):
 @each_step
 def test_each_step_says_what_it_does_and_shows_its_numbers_in_words(step):
     page = parse(display.whole_map())
-    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-7"]
+    assert [tag["aria-labelledby"] for tag in page.select("[checked]")] == ["aa-step-0"]
     (name,) = (tag for tag in page.select("label b[id]") if tag.text == step)
     (choice,) = page.select(f'input[type=radio][aria-labelledby="{name["id"]}"]')
     (line,) = page.select(f'p[id="{choice["aria-describedby"]}"]')
@@ -115,6 +124,7 @@ def test_below_each_step_stand_the_numbers_on_the_way_to_the_answer():
     )
     assert few["score"] == [f"{score:.2f}" for score in scores.tolist()]
     assert few["mask"] == ["−∞", "−∞"]
+    assert few["mask again"] == ["0", "0"]
     assert few["softmax"] == [f"{weight:.2f}" for weight in weights.tolist()]
     assert few["project out"] == [
         f"{x:.2f}" for x in made["project out"]["output"][it, :2].tolist()
