@@ -295,8 +295,8 @@ for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))
     drawn.append(draw_trial(*sizes))
     assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
 print(
-    f"✓ Six parts can go in 2⁶ − 1 = {len(sets) - 1} ways. The call without a mask stops at none;"
-    " that with an empty sample shows each."
+    f"✓ Six parts can go in 2⁶ − 1 = {len(sets) - 1} ways. The call without a mask"
+    " stops at none; that with an empty sample shows each."
 )
 
 # %% [markdown]

@@ -63,6 +63,13 @@ def test_notes_and_code_stand_side_by_side_on_request(visit):
     assert rows(page) == BELOW
 
 
+def test_a_line_with_a_margin_ends_in_sight_beside_its_notes(visit):
+    page = visit("chapters/multihead-attention/")
+    page.get_by_role("button", name="Notes beside code").click()
+    code = page.locator(".aa-show pre > code:has(.aa-margin)")
+    assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
+
+
 def test_without_scripts_nothing_is_shown_that_needs_them(visit):
     page = visit(BATCHES, java_script_enabled=False)
     for at, visible, hidden in (

@@ -54,7 +54,7 @@ STEPS = {
     ),
     "mask again": (
         "(h, n, m)",
-        "What was crossed out gets weight 0. That only changes the rows of padding, from NaN to 0.",
+        "What was crossed out gets weight 0. That only changes the rows of padding: NaN becomes 0.",
     ),
     "mix": (
         "(h, n, d)",
@@ -277,7 +277,7 @@ def _drawing(step: str) -> str:
 
 
 def _squares(part: Tensor, left: int, top: float, peak: float, letter: str, frame: str) -> str:
-    """Fill a frame with a square for each number, as strong as it is large; cross out -inf, stroke NaN."""
+    """Fill a frame with a square for each number, by size; cross out -inf, stroke NaN."""
     levels: dict[int, str] = {}
     for i, row in enumerate(part.tolist()):
         for j, number in enumerate(row):

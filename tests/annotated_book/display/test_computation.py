@@ -47,7 +47,7 @@ def test_the_computation_is_multi_head_attention():
         attention.out_proj.weight.copy_(drawn.W_O.mT)
     x = drawn.X[None]                                                              # (b, n, e)
     padding = masks.block_padding(torch.tensor([drawn.LENGTH]), len(drawn.WORDS))  # (b, m)
-    blocked = padding | padding.mT                                                 # (n, m): padding neither is seen nor sees
+    blocked = padding | padding.mT                                                 # (n, m)
     out, weights = attention(x, x, x, attn_mask=blocked, average_attn_weights=False)
     made = drawn.computation()
     torch.testing.assert_close(made["project out"]["output"], out[0])
