@@ -49,8 +49,8 @@ STEPS = {
     "softmax": (
         "(h, n, m)",
         "The scores of each row become weights that add up to 1: in the upper head, “it” gives "
-        "{share:.2f} of its attention to “cat” and as much to “thirsty”. In a row of padding nothing "
-        "is left to share: 0/0 is NaN, drawn as a stroke.",
+        "{share:.2f} of its attention to “cat” and as much to “thirsty”. In a row of padding "
+        "nothing is left to share: 0/0 is NaN, drawn as a stroke.",
     ),
     "mask again": (
         "(h, n, m)",
