@@ -206,8 +206,8 @@ print("✓ The same weights in both sentences, and by hand what PyTorch's call g
 # %% [markdown]
 # ## All words at once
 #
-# Stack the queries as rows of a matrix $Q$, the keys as rows of $K$, the values as rows of $V$, and attention takes
-# three lines [[Vaswani et al., equation 1](../docs/references.md#vaswani-2017)]:
+# Stack the queries as rows of a matrix $Q$, the keys as rows of $K$, the values as rows of $V$, and attention is
+# one formula [[Vaswani et al., equation 1](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
@@ -371,7 +371,8 @@ display.collects(
 # **$W_K$, what a word can be found by.** Is the head done? Try the third sentence, *cats and kittens drank because it
 # was thirsty*, without the last matrix: 0.32, a *no*. Two cats keep the weight, and *thirsty*, with 2 of animal
 # against 3, is hardly found. So let a word be found by its *quality*, too, and let *it* ask for a bit of that: beside the 2
-# for animal goes a 1. Now 0.67 arrives, a *yes*.
+# for animal goes a 1. Now 0.67 arrives, a *yes*. (A query is two numbers wide now, and so is a key. From here on the
+# scores are divided by $\sqrt 2$ in place of $\sqrt 4$; the verdicts would be the same with either.)
 #
 # A title of two numbers is enough for that. Here are the four matrices, set by hand; in a model, training finds their
 # numbers. An embedding is e wide; queries, keys and from here on values, too, are d wide. The value needs only one
@@ -389,6 +390,10 @@ for words in last.values():
     four, _ = attend(x @ W_Q, x @ W_K, x @ W_V)              # (8, 2), (8, 8)
     wide, _ = attend(x @ asks, x @ found_by, x @ hand_over)  # (8, 4), (8, 8)
     torch.testing.assert_close(four @ W_O, wide @ write)
+    by_two, _ = attend(
+        x @ asks / math.sqrt(2), x @ found_by, x @ hand_over
+    )  # (8, 4), (8, 8)
+    assert (by_two[it] > 3 / 8).equal(wide[it] > 3 / 8)
 torch.testing.assert_close(torch.tensor(idle), torch.full((12,), 3 / 8))
 print("✓ These four give what the last step gives; “because” collects 3/8 at every step.")
 
@@ -413,7 +418,7 @@ display.needle(
 )
 
 # %% [markdown]
-# From two sides. *Thirsty* scores 6, as much as the cat, so they take 0.46 each, and *thirsty* hands over 2: *it* collects
+# From two sides. *Thirsty* scores 6, as much as the cat, so after division by $\sqrt 2$ they take 0.46 each, and *thirsty* hands over 2: *it* collects
 # 0.97. *Sweet* scores only 2. Now the cat takes 0.80, and the cat has nothing to hand over: 0.19. The weight that
 # *sweet* does not win goes to a word that says nothing.
 #
@@ -770,7 +775,7 @@ assert sum(right) == 5
 first = embed(WORDS)                                      # (8, 4)
 mixed, _ = attend(first @ W_Q, first @ W_K, first @ W_V)  # (8, 2), (8, 8)
 torch.testing.assert_close(mixed[it, 0].item(), received[three[0], "thirsty"])
-print("✓ Five of six are right, and the module receives what the needle collects.")
+print("✓ Five of six are right, and the module receives what the arrow collects.")
 
 # %% [markdown]
 # ## What you have now
