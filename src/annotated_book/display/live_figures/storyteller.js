@@ -162,6 +162,9 @@ export default {
         const { firstChild: pick } = told.children[j];
         pick.setAttribute("aria-pressed", j === asked);
         pick.firstChild.textContent = word;
+        pick.title = names
+          .map((name, i) => `${name}: ${silent.has(i) ? "silent" : two(weights[i][j] ?? 0)}`)
+          .join(", ");
         [...pick.lastChild.children].forEach((cell, i) => {
           const weight = silent.has(i) ? 0 : (weights[i][j] ?? 0);
           cell.textContent = silent.has(i) ? "–" : weight < 0.045 ? "" : brief(weight);
