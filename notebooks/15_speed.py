@@ -315,18 +315,18 @@ display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
 
 
 # %% tags=["proof"]
-def apart(fewer: tuple[str, str], more: tuple[str, str]) -> bool:
+def apart(fewer: list[float], more: list[float]) -> bool:
     """Say whether the quartiles of one call lie below those of another."""
-    return found[fewer][2] < found[more][0]
+    return fewer[2] < more[0]
 
 
 causal_, (floats_, shared, each) = [*kinds][1], (name for name in kinds if "n, m)" in name)
-assert apart((causal_, "forward"), ("no mask", "forward"))
-assert apart((shared, "forward"), (each, "forward"))
+assert apart(found[causal_, "forward"], found["no mask", "forward"])
+assert apart(found[shared, "forward"], found[each, "forward"])
 for name in kinds:
     if name != floats_:
-        assert apart((floats_, "inference"), (name, "inference"))
-        assert apart((name, "forward"), (name, "inference"))
+        assert apart(found[floats_, "inference"], found[name, "inference"])
+        assert apart(found[name, "forward"], found[name, "inference"])
 low, _, up = found[floats_, "forward"]
 assert low < found[floats_, "inference"][MIDDLE] < up
 numbers = [took[floats_, "inference"], *(took[shared, x] for x in ("inference", "forward"))]

@@ -297,13 +297,14 @@ print(
 
 
 # %%
-def looks(to_query: nn.Module, to_key: nn.Module) -> Tensor:
-    q, k = (to(tokens).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
+def looks(x: Tensor, to_query: nn.Module, to_key: nn.Module) -> Tensor:
+    q, k = (to(x).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
     return (q @ k.mT / 8).softmax(-1).mean(0)[IT]  # (8,), the mean over the heads
 
 
 linear = nn.Linear(512, 512)
-copied, apart = looks(linear, copy.deepcopy(linear)), looks(linear, nn.Linear(512, 512))
+copied = looks(tokens, linear, copy.deepcopy(linear))
+apart = looks(tokens, linear, nn.Linear(512, 512))
 
 # %% tags=["hide-input"]
 strips(
