@@ -319,13 +319,13 @@ for seed in range(20):
     torch.manual_seed(seed)
     linear, other = (nn.Linear(512, 512) for _ in range(2))
     twin = copy.deepcopy(linear)
-    assert looks(linear, twin)[IT] > 0.5 > 0.25 > looks(linear, other)[IT]
+    assert looks(tokens, linear, twin)[IT] > 0.5 > 0.25 > looks(tokens, linear, other)[IT]
     nn.init.xavier_uniform_(linear.weight)  # as make_model does, one matrix after the other
     nn.init.xavier_uniform_(twin.weight)
-    assert looks(linear, twin)[IT] < 0.5
+    assert looks(tokens, linear, twin)[IT] < 0.5
 linear = nn.Linear(512, 512)
 twin = copy.deepcopy(linear)
-looks(linear, twin)[IT].backward()
+looks(tokens, linear, twin)[IT].backward()
 assert not linear.weight.grad.allclose(twin.weight.grad)
 print("✓ In twenty draws, it keeps more than half if copied, and under a quarter if not.")
 
