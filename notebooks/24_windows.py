@@ -480,6 +480,7 @@ print("✓ A slow loop chooses and collects the same; a choice has no gradient."
 
 # %% tags=["fold-input"]
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
+assert (of_attention / of_indexer, 128 * (192 + 128) / of_indexer) == (17, 5)
 indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
 full, few = 131_072, 2048
 panels = {
@@ -505,8 +506,8 @@ display.finish(drawing, name="indexer", alt=alt, caption=caption)
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
 # if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
 # for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
-# cost. And it is **still quadratic in prefill**: every query scores all earlier keys, 17 times cheaper than the attention
-# would.
+# cost. And it is **still quadratic in prefill**: every query scores all earlier keys. A prefill spreads the latents out
+# to keys of 192 and values of 128, and its attention is cheaper: the indexer saves a factor of 5 there, and not 17.
 #
 # All keys stay: beside the 576 numbers of a latent, the cache holds the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
