@@ -958,8 +958,8 @@ display.finish(drawing, name="shared-pages", alt=alt)
 # %% [markdown]
 # Page 3: sequence 1 wrote first. Pages 0 and 1 stay shared, so several answers share their prompt.
 #
-# When no page is free, a server **preempts** a sequence: it drops the pages and computes them again later, or
-# keeps them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
+# When no page is free, a server **preempts** a sequence: it drops the pages and computes them again later; the paper
+# also kept them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
 # 4.5](../docs/references.md#kwon-2023)].
 
 # %% tags=["proof"]
@@ -1097,12 +1097,12 @@ display.show(rows, columns=["calls", "text"], corner="draft", decimals="<")
 # multi-token prediction (MTP) [[DeepSeek-AI 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
 #
 # Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one
-# guess costs c calls of the large model. Then theorem 3.8<!-- quoted --> of the paper gives, divided by kc + 1 for
-# the guesses,
+# guess costs c calls of the large model. Then a call of the large model brings, on average,
 #
 # $$\text{tokens a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
 #
-# The cell writes 1,200 tokens, once for each α, with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
+# and text comes faster by this number divided by kc + 1, for the guesses (theorem 3.8<!-- quoted --> of the paper). The
+# cell writes 1,200 tokens, once for each α, with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
 
 
 # %% tags=["fold-input"]
@@ -1174,7 +1174,9 @@ NAMES = {
     "chunked prefill": ("prefill_chunk_size", "enable_chunked_prefill"),
     "static cache": ('cache_implementation="static"', "–"),
     "quantised cache": ('cache_implementation="quantized"', 'kv_cache_dtype="fp8"'),
-    "continuous batching": ("generate_batch", "max_num_seqs"),
+    "continuous batching": ("generate_batch", "always on"),
+    "sequences in a call": ("max_requests_per_batch", "max_num_seqs"),
+    "tokens in a call": ("max_batch_tokens", "max_num_batched_tokens"),
     "pages": ("page_size", "block_size"),
     "prefix caching": ("allow_block_sharing", "enable_prefix_caching"),
     "speculative decoding": ("assistant_model", "speculative_config"),
