@@ -406,7 +406,7 @@ print("✓ Each of the three is missed, and without all of them a third word com
 # kind*. In court these are **leading questions**: half of the answer stands in them.
 #
 # This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
-# says nothing. If 2.2 only named, a third animal would come without it, one that was not in question.
+# says nothing. Which of the two will come without 2.2?
 
 # %% tags=["fold-input"]
 FAIR = questions("chased", "feared", "carried")
@@ -418,11 +418,16 @@ display.kinds_of_answers({"": bars}, name="leading-and-fair", caption=caption)
 # %% tags=["proof"]
 assert bars["without 1.1"] == [0.5, 0.5, 0]
 assert bars["without 2.2"][1] > 0.2 > 0.12 > bars["without 2.2"][2]
-print("✓ Between two animals, a wrong answer without the second is mostly the other one.")
+with without(model, "2.2"):
+    came = answers(model, FAIR)
+wrong = [acts for word, (_, meant, other, acts) in zip(came, FAIR) if word == other]
+assert sum(wrong) > 0.8 * len(wrong)  # the one who acts was meant
+print("✓ Nearly all its wrong answers name the animal to which something is done.")
 
 # %% [markdown]
-# It is the other one, in 0.34 of the questions. The head that "only names" has taken choices with it. My
-# questions had let one job look like two.
+# The other one, in 0.34 of the questions, and nearly always the animal to which something is done: the one that the
+# other heads bring. So without 2.2 choices are gone, too, and my questions about a thing, which have no such animal,
+# could not show it.
 #
 # > **Pitfall.** A bright line in an attention map is a number, not a reason. Whether the answer hangs on it, you learn
 # > by taking it away, and by looking at how the answers go wrong. And how they *can* go wrong is decided by your
@@ -682,7 +687,7 @@ print("✓ What tired means depends on the model.")
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
-# Seeds 0 and 4 are the two models above.
+# Seeds 0 and 4 are those of the two models above, which were trained on another processor.
 runs = json.loads(file.read_text())["questions"]
 more = [run for run in runs if run["seed"] not in (0, 4)]
 groups, gaps = {}, {}
@@ -713,7 +718,7 @@ print("✓ In each of the three, whichever head you silence, some choice is left
 
 # %% [markdown]
 # In none. In each of these three, whichever head you silence, in one set or the other the one meant still comes more
-# often: in the fifth only a little, in the other two by far. The choice has no single seat: other models took this story from us, too. (All of this with one filler, the
+# often: in the fifth only a little, in the other two by far. There need be no single seat of the choice: other models took this story from us, too. (All of this with one filler, the
 # mean over all words; [another one](#cell-id=deeper-another-value) leaves more.)
 #
 # What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and

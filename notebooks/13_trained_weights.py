@@ -681,12 +681,10 @@ ax.axvline(24, color=display.COLOURS["b"], linestyle="--", linewidth=1)
 ax.set(xlim=(0, 48), ylim=(4.4, -0.95))
 ax.axis("off")
 he = [hit for hit, text in zip(by_word, people) if "?he" in text]
-caption = (
-    "In how many of 48 the noun that agrees is nearer. Dashed: a coin. The whole model: "
-)
-caption += f"he {sum(he)} of {len(he)}, she {sum(by_word) - sum(he)} of {len(he)}."
+found = f"he {sum(he)} of {len(he)}, she {sum(by_word) - sum(he)} of {len(he)}."
+found = "The noun that agrees is nearer. Dashed: a coin. The whole model: " + found
 alt = "; ".join(f"{what}: {right} of 48" for what, right in rows.items())
-display.finish(drawing, name="who-was-late", alt=f"{alt}.", caption=caption)
+display.finish(drawing, name="who-was-late", alt=f"{alt}.", caption=found)
 
 # %% [markdown]
 # Without any attention, all 48. A sentence's vector is then a mean of words that have not seen each other, and one of

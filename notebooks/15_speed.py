@@ -89,7 +89,7 @@ print("✓ The three calls give the same output, up to rounding.")
 # but every line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. The
 # fast path prints it even when you decline. This chapter is about receipts that nobody asked for.
 #
-# **On a GPU** the weights cost more than here, the fast path is no trap, and the fused kernel has other
+# **On a GPU** the weights cost more than here, the fast path is a trap with a mask alone, and the fused kernels have other
 # conditions: [see there](#cell-id=and-on-a-gpu) first. Unless a label says otherwise, a time is of
 # such a call on a CPU: evaluated without gradients, b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
 # **rounds**. `make bench`, in this book's repository, measures yours (on Linux).
@@ -307,9 +307,9 @@ alt = f"Milliseconds, evaluated and in training mode. {bars(ax, took, hues, ' ms
 for y, path in enumerate(("on the fast path", "off it")):
     ax.text(180, y, path, va="center", fontsize=12, color=hues[y])
 caption = (
-    "Orange: step by step. Blue: by the fused kernel. Upper bars are evaluated; lower "
-    "ones, in training mode, record gradients. Each is a run of its own: a few "
-    "milliseconds may be chance."
+    "Orange: step by step. Blue: by the fused kernel. Upper bars: evaluated, on the fast "
+    "path but for floats, which it does not take. Lower bars: training mode, off the path, "
+    "with gradients recorded. Each is a run of its own: a few milliseconds may be chance."
 )
 display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
 
@@ -334,7 +334,7 @@ assert [round(time) for time in numbers] == [66, 201, 72]
 print("✓ Where a bar is called faster, the quartiles do not touch.")
 
 # %% [markdown]
-# So switch the path off, and keep your booleans. One mask then beats none: with the causal flag, the
+# Not the booleans are slow, but the path. So switch it off, and keep them. One mask then beats none: with the causal flag, the
 # kernel skips blocks of keys in the future. The last row is a receipt again: a boolean
 # mask is first written out as floats, and one for every head has as many numbers as the weights. Use one mask for all
 # heads, `(n, m)` or `(b, m)`.
@@ -428,8 +428,7 @@ print("The column of times:", MACHINE.format(**RUN["renewed"]["kernels"]))
 # %% [markdown]
 # The usual heads are fine. A mask that needs a gradient gets no reason. Three axes are refused, whatever they
 # hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and
-# the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves. (These ratios joined the benchmark
-# later, on another machine; the calls took turns.)
+# the kernel wants them side by side: write `.contiguous()`, whose copy costs less than it saves.
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -459,8 +458,9 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # | | on a GPU |
 # |---|---|
 # | no weights | 41.7<!-- quoted --> ms become 7.3<!-- quoted -->: both passes, n = 1,024, an A100 ([Dao et al.](../docs/references.md#dao-2022), figure 2) |
-# | the fast path | leave it on: it has a fused kernel, for calls without weights ([its code](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)) |
+# | the fast path | by its code it has a fused kernel for calls without weights, and none if there is a mask: off with one, on without ([its code](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)) |
 # | 16 bits | FlashAttention takes nothing else; float32 gets another fused kernel ([its code](../docs/references.md#flash-attention-code)) |
+# | a mask | FlashAttention refuses every `attn_mask`, and takes the causal flag; the memory-efficient kernel takes masks, so a refusal need not mean step by step |
 
 # %% [markdown]
 # ## How do I know that it helped?

@@ -266,7 +266,7 @@ print(
 )
 
 # %% [markdown]
-# *It* gives 0.26 to padding, more than to any one word. Convert a mask once, where it comes in, and name it after what
+# *It* gives 0.26 to padding. Convert a mask once, where it comes in, and name it after what
 # it does. Let the bias have the dtype of `q`: the shorter `(1 - attention_mask) * torch.finfo(q.dtype).min` is float32,
 # and with `q` in float64 it gives NaN.
 
@@ -299,7 +299,7 @@ print(
 # %%
 def looks(x: Tensor, to_query: nn.Module, to_key: nn.Module) -> Tensor:
     q, k = (to(x).unflatten(-1, (8, 64)).transpose(0, 1) for to in (to_query, to_key))
-    return (q @ k.mT / 8).softmax(-1).mean(0)[IT]  # (8,), the mean over the heads
+    return (q @ k.mT / 8).softmax(-1).mean(0)[IT]  # (n,), the mean over the heads
 
 
 linear = nn.Linear(512, 512)
@@ -325,12 +325,18 @@ for seed in range(20):
     assert looks(tokens, linear, twin)[IT] < 0.5
 linear = nn.Linear(512, 512)
 twin = copy.deepcopy(linear)
+for n in (64, 256):  # in a longer text less, and yet the most
+    longer = looks(torch.randn(n, 512), nn.Linear(512, 512), nn.Linear(512, 512))
+    own = looks(torch.randn(n, 512), linear, twin)
+    assert own.argmax() == IT
+    assert 0.5 > own[IT] > 3 * longer[IT]
 looks(tokens, linear, twin)[IT].backward()
 assert not linear.weight.grad.allclose(twin.weight.grad)
 print("✓ In twenty draws, it keeps more than half if copied, and under a quarter if not.")
 
 # %% [markdown]
-# Each word starts out looking at itself. Training can pull the two matrices apart, since their gradients differ. And
+# Each word starts out looking at itself: more than half among these eight, less in a longer text, but more than at any
+# other. Training can pull the two matrices apart, since their gradients differ. And
 # at home there is no case: the page's function `make_model` draws every matrix anew (the biases stay equal). Whoever
 # copies the class alone leaves that behind. The mend: `nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))`.
 
@@ -876,7 +882,7 @@ exercises.published_code.check_widen.folded(widen)
 # %% [markdown]
 # ## What you have now
 #
-# Six suspects, and one excuse: no error, the right shape. It clears nobody. What convicts is a witness, one word whose
+# Six suspects, and one excuse: no error, the right shape. What convicts is a witness, one word whose
 # weights you look at, in the place where the code is going to live.
 #
 # > **In short.** What to ask of attention that you paste:
