@@ -242,9 +242,9 @@ for divided in (False, True):
         queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 8, width)
         scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (2000, 1, 8)
         largest = scores.softmax(-1).amax(-1).flatten()
-        heights = len(names) + 0.5 * (torch.rand(60) - 0.5)
+        heights = len(names) + 0.5 * (torch.rand(40) - 0.5)
         look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
-        ax.plot(largest[:60], heights, "o", markersize=4, **look)
+        ax.plot(largest[:40], heights, "o", markersize=4, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
         middle = f"{largest.median():.2f}"
         ax.text(1.04, len(names) - 1, middle, va="center", fontsize=14)
@@ -256,12 +256,12 @@ ax.set(
 )
 ax.set_xlabel("largest of eight shares", fontsize=14)
 ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"], fontsize=14)
-alt = f"The largest of eight shares, 60 of 2,000 queries each. Medians: {'; '.join(told)}."
+alt = f"The largest of eight shares, 40 of 2,000 queries each. Medians: {'; '.join(told)}."
 display.finish(
     drawing,
     name="largest-share",
     alt=alt,
-    caption="60 of 2,000 queries; at the right, the median of all.",
+    caption="40 of 2,000 queries; at the right, the median of all.",
 )
 
 # %% [markdown]
