@@ -311,9 +311,9 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# A head has three more. Press them in, one after the other, and try the first two sentences each time. The dashed line is
+# A head has three more. Press them in, one after the other, and try *cats … sweet* and *milk … thirsty* each time. The dashed line is
 # your verdict. It stands at 0.38, or 3/8: that is what *because*, which asks for nothing, collects of *quality* in each of
-# these sentences. A bar beyond the line is a *yes*, *it* is an animal. Guess: in which of the two does $W_Q$ alone say
+# these sentences. Read the longer of the two bars: beyond the line it is a *yes*, *it* is an animal. Guess: in which of the two does $W_Q$ alone say
 # *yes*?
 
 # %% tags=["hide-input"]
@@ -395,7 +395,7 @@ for words in last.values():
     )  # (8, 4), (8, 8)
     assert (by_two[it] > 3 / 8).equal(wide[it] > 3 / 8)
 torch.testing.assert_close(torch.tensor(idle), torch.full((12,), 3 / 8))
-print("✓ These four give what the last step gives; “because” collects 3/8 at every step.")
+print("✓ These four give the last step; “because” collects 3/8 of quality at every one.")
 
 # %% [markdown]
 # ## How far along the arrow
@@ -439,7 +439,7 @@ print("✓ At (−1, 1), “it” collects more than twice as much with sweet as
 # ## Why divide by √d?
 #
 # A score adds up d products. For random queries and keys, whose numbers are independent with mean 0 and variance 1 (the
-# average of their squares), the sum takes a walk, as often up as down. Here are ten. 1,024 products are 16 times as many as 64. How many times as far
+# average of their squares), the sum takes a walk, as often up as down. Here are ten such walks. 1,024 products are 16 times as many as 64. How many times as far
 # from 0 do they lead?
 
 # %% tags=["hide-input"]

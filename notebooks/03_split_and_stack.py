@@ -491,7 +491,7 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > The heads share the columns of one matrix, and h is a setting that says where to cut. Cut between the strips
+# > The columns of one matrix are divided among the heads, and h is a setting that says where to cut. Cut between the strips
 # > (uncut, the sheet is one wide head), and keep all words of a strip together: heads first, because `@` multiplies the
 # > last two axes.
 #

@@ -625,10 +625,10 @@ for what, asked in sets.items():
     assert turned > 0.5 if what == "two animals" else turned < 0.1
 objecting = torch.tensor([not acts for *_, acts in FAIR])
 assert looks(second, FAIR)[2, objecting].argmax(-1).eq(5).all()  # the other's place
-print("✓ That head of layer 2 turns nearly all; of two animals, layer 1 turns most.")
+print("✓ Patched, it leaves hardly an answer right; of two animals, layer 1 turns most.")
 
 # %% [markdown]
-# There, much of the choice is made on the way, and 2.1 reads it. It is the head that everything passes through; it is
+# Between two animals much of the choice is made on the way, and 2.1 reads it. It is the head that everything passes through; it is
 # not the only one that decides. (To object, it looks there at the other animal itself.)
 
 # %% [markdown] name="outside"
@@ -722,7 +722,7 @@ print("✓ In each of the three, whichever head you silence, some choice is left
 # mean over all words; [another one](#cell-id=deeper-another-value) leaves more.)
 #
 # What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
-# about half do. That the answer hangs on the quality, and not on *it*, has come out alike in every model. Which head
+# about half do. The quality had to count, since nothing else tells twins apart; that *it* does not count has come out alike in every model. Which head
 # does the work has not. That is less than I hoped to tell you, and it has held.
 
 # %% [markdown] name="deeper-another-value"
@@ -755,8 +755,7 @@ print("✓ Blank the quality by the mean of the qualities: mostly the other one 
 # %% [markdown]
 # With the mean at its place some of the choice survives. And a blanked word is no different: with the mean
 # of all words in the quality's place the first model always names the one who acts, and with the mean of the
-# qualities nearly always the other. That the model cannot choose is a fact about the model. What it says instead is a
-# fact about the filler.
+# qualities nearly always the other. So whether a silenced head leaves a choice depends on the filler, too. With the quality blanked no model could choose: a question and its twin are one text then.
 
 # %% [markdown]
 # <!-- /deeper -->

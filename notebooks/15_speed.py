@@ -169,7 +169,7 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # ## When does the fast path run, and what does it skip?
 #
 # It is one operation in C++, so it skips PyTorch's Python, and the fused kernel with it: on a CPU it goes step by step.
-# Is it a shortcut at all? Switch it off: below one, that pays.
+# Is it a shortcut at all? The table divides the time without it by the time with it: below 1, switching it off pays.
 
 # %% tags=["hide-input"]
 switched = {"need_weights=False": {}, "with weights": {}}
@@ -280,7 +280,7 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 #
 # <details><summary>What do you expect?</summary>
 #
-# Booleans are not slow: off the fast path, they take 72 ms. The fast path does not take floats, and that is their whole merit.
+# Booleans are not slow: in training mode, so off the fast path, they take 72 ms. The fast path does not take floats, and that is the floats' whole merit.
 #
 # </details>
 
@@ -471,7 +471,7 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide within each round. The **quartiles** of these
 # ratios enclose their middle half. If one is below 1 and the other above, say "even".
 #
-# If five rounds put both quartiles above 1, is your version slower? Two *equal* versions miss "even" this often:
+# If five rounds put both quartiles on the same side of 1, is one version slower? Two *equal* versions miss "even" this often:
 
 # %% tags=["hide-input"]
 luck = {}

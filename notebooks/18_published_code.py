@@ -273,7 +273,7 @@ print(
 # %% [markdown] name="the-annotated-transformer"
 # ## *The Annotated Transformer*, and four equal matrices
 #
-# *The scene:* the same eight random vectors, 512 wide, in place of the words, and eight heads again, d = 64.
+# *The scene:* eight random vectors, 512 wide, in place of the words, and eight heads again, d = 64.
 #
 # The page with the paper between its lines makes its four projections with two
 # [[Rush 2018](../docs/references.md#rush-2018)] [[Huang et al.

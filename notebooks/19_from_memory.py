@@ -207,7 +207,7 @@ report = examine(with_slip(right, wrong)(24, 4), embed_dim=24, num_heads=4)
 lines = inspect.getsource(PlainAttention).replace(right, wrong).splitlines()
 pointed = [(x.where.line, x.code, x.remedy) for x in report.findings]
 for number, code, remedy in pointed:
-    print(f"wrong: {code}, line {number}")
+    print(f"wrong: {code}")
     for i in range(number - 3, min(number + 1, len(lines))):
         print("→" if i + 1 == number else " ", lines[i][8:])
     print(remedy)

@@ -921,7 +921,7 @@ with torch.no_grad():
 # Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
 # prefixes). A new request finds them by a hash of each full page's tokens and all tokens before them, and computes
 # only from the first page that is missing. Where one sequence goes on in several ways, the page that they are about
-# to fill is shared, too, until the first of them writes: it gets its own copy. In the figure, ten tokens go on
+# to fill is shared, too, until the first of them writes: it gets its own copy (in the paper, and here). In the figure, ten tokens go on
 # in two ways, after one more token each. Which page is the copy?
 
 # %% tags=["fold-input"]

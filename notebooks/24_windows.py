@@ -137,7 +137,7 @@ display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 # no keys at all. And DeepSeek-V3.2 keeps 11.3 GB where its latents alone would take 9.2: an indexer saves *reading*, and
 # needs a key of its own for each token. Of all that, a token reads 2.2.
 #
-# No line stays flat. In each model but V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
+# No line stays flat. In each mixed model but V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
 # the text only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
 # [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
 # are compared with `transformers`. What is read: an indexer's keys, and what it chooses.)
@@ -506,8 +506,8 @@ display.finish(drawing, name="indexer", alt=alt, caption=caption)
 # which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
 # if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
 # for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
-# cost. And it is **still quadratic in prefill**: every query scores all earlier keys. A prefill spreads the latents out
-# to keys of 192 and values of 128, and its attention is cheaper: the indexer saves a factor of 5 there, and not 17.
+# cost. And it is **still quadratic in prefill**: every query scores all earlier keys. A dense prefill spreads the latents out
+# to keys of 192 and values of 128, and its attention is cheaper: for each key, the indexer's score costs a fifth of it there, and not a seventeenth.
 #
 # All keys stay: beside the 576 numbers of a latent, the cache holds the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
@@ -825,8 +825,7 @@ display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 # %% tags=["fold-input"]
 new = found(76, since=64)
 compared = ["β = 0.2", "β = 0.2, α = 0.98", "β = 0.5", "β = 0.2, cleared once"]
-for name in compared:
-    print(f"{name:<22} {new[name].mean():.2f}")
+display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 
 # %% [markdown]
 # With β = 0.2, a gate of 0.98 lifts 0.55 to 0.77. (With β = 0.5, the corrections clear the state themselves: 0.82.) But

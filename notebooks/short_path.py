@@ -21,7 +21,7 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# A number is how much a head looks at a word, and a curve is as wide as what comes back from it. Head 1 looks at the
+# The number at a word is how much a head looks at it, and a curve is as wide as what comes back from it. Head 1 looks at the
 # cat as much as at *thirsty*, and gets nothing from the cat. But the cat is the only animal here, so what is said of an
 # animal is said of the cat.
 #
@@ -305,7 +305,7 @@ display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” g
 #
 # Why not one head that asks both questions? Let it find animals and foods alike. Then *thirsty* scores $2 \cdot 2 + 1 \cdot
 # 2 = 6$ for its animal and its quality, *sweet* scores $2 \cdot 2 + 1 \cdot 2 = 6$ for its food and its quality, and both
-# hand over 2: the same answer in both sentences. With another $W_V$ it could hand over animal and food, too, and tell
+# hand over 2: the same answer in both sentences. With another $W_V$ it could hand over animal and food instead, and tell
 # these two sentences apart. But **one head has one set of shares for all that it hands over**: what comes back is one
 # [mixture](02_two_heads.ipynb), and two questions get answers that hang together. Two heads keep two sums apart.
 
