@@ -333,23 +333,6 @@ def rotation(data):
         yield done, [said, f"At distance {distance} the score is {score}."], dial
 
 
-def saturation(data):
-    one = chapters.load("01_one_head")
-    for done, d, name, by, query in [
-        (None, 64, "√d = 8", 8, 10),
-        (("slider", "width d", "ArrowRight"), 256, "√d = 16", 16, 10),
-        (("slider", "divide by", "ArrowLeft"), 256, "11.3", 256 ** (7 / 16), 10),
-        (("slider", "query", "ArrowRight"), 256, "11.3", 256 ** (7 / 16), 11),
-        (("button", "divide by d", ""), 256, "d = 256", 256, 11),
-    ]:
-        scores = one.products(d).double().round(decimals=3) / by
-        deviation, size, _ = one.measure(scores)
-        share, key = scores[query].softmax(-1).max(-1)
-        said = f"Width {d}, scores divided by {name}: they deviate by {deviation:.2f}"
-        rest = [f"{size:.3f}", f"Query {query + 1} ", f"{share:.2f}", f"key {key + 1}"]
-        yield done, [said, *rest], {"text[font-weight=bold]": [f"{size:.3f}"]}
-
-
 def divided(data):
     one = chapters.load("01_one_head")
     for done, d, by in [
@@ -369,9 +352,10 @@ def scoreboard(data):
     one = chapters.load("01_one_head")
     names = [row["sentence"] for row in data["rows"]]
     assert len(names) == 6
-    yield None, ["Guess what the head says"], {".aa-stage [font-weight=bold]": [""] * 6}
+    bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
+    yield None, ["Guess what the head says"], {bold: [""] * 6, small: [""] * 6}
     foreseen = 0
-    shown = [""] * 6
+    shown, guessed = [""] * 6, [""] * 6
     for done, place in enumerate((5, 0, 3), 1):
         *beginning, _, last = names[place].split()
         x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
@@ -381,10 +365,11 @@ def scoreboard(data):
         right = "right" if (says == "yes") == (last == "thirsty") else "wrong"
         foreseen += says == "no"
         shown[place] = f"{number:.2f}: {says}, {right}"
+        guessed[place] = f"your guess: no {'✓' if says == 'no' else '✗'}"
         head = f"the head is right in {done - 1} of {done}."  # the first is its mistake
         act = ("button", f"no: {names[place]}", "")
         said = [f"that is {right}", f"You foresaw {foreseen} of {done}; {head}"]
-        yield act, said, {".aa-stage [font-weight=bold]": list(shown)}
+        yield act, said, {bold: list(shown), small: list(guessed)}
     yield ("button", f"yes: {names[5]}", "Enter"), [f"You foresaw {foreseen} of 3"], {}
 
 

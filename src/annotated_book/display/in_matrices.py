@@ -39,6 +39,49 @@ def through_matrix(
     return finish(drawing, name=name, alt=alt)
 
 
+def four_matrices(
+    four: Sequence[Tensor], features: Sequence[str], asked: Sequence[int], given: int, *, name: str
+) -> Output:
+    """Draw the four matrices of a head of width 2, with the names of their rows and columns.
+
+    Args:
+        four: what asks, is found and is handed over, (e, 2) each, and what is written, (2, e).
+        features: e names.
+        asked: which two of them query and key count.
+        given: which one the value counts, in its first place.
+        name: the figure's name, see ``finish``.
+    """
+    drawing, (ax,) = panels(342, 184)
+    ax.set(xlim=(0, 342), ylim=(184, 0))
+    ax.axis("off")
+    query, value = [features[i] for i in asked], [features[given], "idle"]
+    said, left, top = [], 52, 112
+    for i, feature in enumerate(features):
+        _text(ax, left - 5, top + _HIGH * i, feature, ha="right")
+    titles = ("W_Q", "asks for"), ("W_K", "found by"), ("W_V", "hands over"), ("W_O", "written as")
+    for at, (matrix, (short, role), letter) in enumerate(zip(four, titles, "nmmh", strict=True)):
+        last = at == len(four) - 1
+        columns = features if last else value if at == 2 else query
+        rows = value if last else features
+        left += (0, 18, 26, 62)[at]
+        middle = left + _NARROW * len(columns) / 2
+        _text(ax, middle, 9, f"$W_{short[-1]}$", size=17.5)
+        _text(ax, middle, 31, role)
+        for j, column in enumerate(columns):
+            _text(ax, left + _NARROW * (j + 0.5), 98, column, rotation=90, va="bottom")
+        for i, row in enumerate(matrix.tolist()):
+            _cells(ax, left, top + _HIGH * i, row, letter, _NARROW)
+            if last:
+                _text(ax, left - 5, top + _HIGH * i, rows[i], ha="right")
+            said += [
+                f"{short}: {rows[i]} {role} {column}, {number:.0f}."
+                for column, number in zip(columns, row, strict=True)
+                if number
+            ]
+        left += _NARROW * len(columns)
+    return finish(drawing, name=name, alt=" ".join([*said, "All other numbers are 0."]))
+
+
 def _through(
     ax: Axes,
     words: Sequence[str],
@@ -69,7 +112,7 @@ def _through(
 def _text(
     ax: Axes, left: float, y: float, text: str, ha: str = "center", size: float = 12, **look: Any
 ) -> None:
-    ax.text(left, y, text, ha=ha, va="center", fontsize=size, **look)
+    ax.text(left, y, text, ha=ha, fontsize=size, **{"va": "center"} | look)
 
 
 def _joined(row: Tensor, decimals: int = 0) -> str:

@@ -5,6 +5,7 @@ import torch
 
 from annotated_attention import pretrained
 from annotated_attention.pretrained import load_encoder
+from annotated_book import chapters
 
 SENTENCES = [
     ["The cat drank milk because it was thirsty."],
@@ -36,3 +37,15 @@ def test_parity(trained, sentences):
     means = torch.stack([x[~row].mean(0) for x, row in zip(expected, blocked, strict=True)])
     vectors = torch.nn.functional.normalize(means, dim=-1)
     torch.testing.assert_close(ours.encode(sentences), vectors, rtol=1e-4, atol=1e-5)
+
+
+def test_the_head_that_the_first_chapter_shows_is_the_model_s(trained):
+    one, model = chapters.load("01_one_head"), load_encoder(trained)
+    for last_word, shown in one.TRAINED.items():
+        tokens, blocked = model.tokenize([" ".join([*one.WORDS[:-1], last_word])])
+        with pretrained.attention_weights(model) as layers, torch.no_grad():
+            model(tokens, blocked)
+        row = layers[3][
+            0, 1, 1 + one.WORDS.index("it"), 1:-1
+        ]  # of "it", without the marks at the ends
+        assert (100 * row).round().int().tolist() == shown

@@ -266,16 +266,6 @@ def test_the_merged_masks_are_drawn():
         assert script("mask_merger")("digits", weight) == mask_merger.written(weight)
 
 
-def test_the_softmax_saturates_as_in_python():
-    edges = [-2.5, -1.5, 0.5, 2.4, 2.5, 2.6]  # a score on an edge counts above it, but at the end
-    assert script("saturation")("histogram", [edges], 2.5) == [1, 1, 0, 1, 2]
-    one = chapters.load("01_one_head")
-    products = {d: one.products(d) for d in (4, 64)}
-    share, key = (products[64].double()[3] / 8).softmax(-1).max(-1)
-    figure = display.saturation(products, one.measure, name="try", width=64, query=3)
-    assert f"query 4 gives {share:.2f} to key {key + 1}, and" in figure.text
-
-
 def test_the_needle_gives_the_head_of_the_chapter_its_weights():
     one = chapters.load("01_one_head")
     it, x = one.WORDS.index("it"), one.EMBEDDINGS.double()

@@ -180,6 +180,16 @@ def test_a_row_goes_through_a_matrix():
     assert texts(figure).count("y") == 1 + 2, "beside the matrix, over it and over the query"
 
 
+def test_each_matrix_of_a_head_names_what_it_joins():
+    ask, find, give = torch.zeros(3, 3, 2).unbind()  # (e, 2) each
+    write = torch.zeros(2, 3)
+    ask[1, 0], find[2, 1], give[2, 0], write[0, 1] = 5, 6, 7, 8
+    figure = display.four_matrices((ask, find, give, write), ["x", "y", "z"], [0, 2], 2, name="f")
+    said = "y asks for x, 5. W_K: z found by z, 6. W_V: z hands over z, 7. W_O: z written as y, 8."
+    assert said in figure.text
+    assert [text for text in texts(figure) if text in "5678"] == ["5", "6", "7", "8"]
+
+
 def test_lines_of_one_word_alone_are_those_that_are_lit():
     alone = display.attention_lines(weights(3, 3)[1], WORDS, 1, name="alone")
     assert alone.text == some_lines().text

@@ -33,7 +33,7 @@ export default {
           guesses[i] = name;
           choices.forEach((other) => other.setAttribute("aria-disabled", "true"));
           each.setAttribute("aria-pressed", "true");
-          sentence.reveal();
+          sentence.reveal(name);
           show(i);
         });
         each.setAttribute("aria-label", `${name}: ${row.sentence}`);
@@ -80,6 +80,7 @@ function draw(row, at) {
     ...look,
   });
   const verdict = svg("text", { x: LEFT + FULL + 12, y: TOP + 15, "font-weight": "bold" });
+  const guessed = svg("text", { x: LEFT + FULL + 12, y: 16, "font-size": 12, class: "aa-guessed" });
   const border = { d: `M${at} ${TOP - 5}v${BAR + 10}`, stroke: "currentColor" };
   const root = svg(
     "svg",
@@ -88,12 +89,17 @@ function draw(row, at) {
     bar,
     svg("path", { ...border, "stroke-dasharray": "4 3" }),
     verdict,
+    guessed,
   );
-  const reveal = () => {
+  const reveal = (guess) => {
     bar.setAttribute("visibility", "visible");
     bar.style.width = `${row.wide}px`;
     verdict.textContent = `${row.number}: ${row.says}, ${right(row)}`;
-    root.setAttribute("aria-label", `${row.sentence}: ${verdict.textContent}`);
+    guessed.textContent = `your guess: ${guess} ${guess === row.says ? "✓" : "✗"}`;
+    root.setAttribute(
+      "aria-label",
+      `${row.sentence}: ${verdict.textContent}, ${guessed.textContent}`,
+    );
   };
   return { root, reveal };
 }
