@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *17 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -11,7 +11,7 @@
 # > the cat drank milk because **it** was sweet
 #
 # You know at once who was thirsty and what was sweet, although only the last word differs. To a model, *it* is the same
-# numbers in both sentences. To tell the two apart, *it* has to collect something from the other words. **Attention**
+# numbers in both sentences. So *it* has to collect something from the other words. **Attention**
 # lets every word do this; a **head** is one copy of it, with its own numbers. Surely *thirsty* makes *it* look at the
 # cat, and *sweet* at the milk? In two minutes you can press and see.
 
@@ -586,7 +586,7 @@ print("✓ The formula is what autograd finds.")
 # > numbers. But then the keys no longer compete for a query; the queries compete for a key.
 #
 # No exception warns you, and with as many queries as keys even the sum of all weights is right. Look at the sums of the
-# rows, one per query.
+# rows.
 
 # %%
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
@@ -755,8 +755,8 @@ print("✓ Outputs and gradients are those of PyTorch's function, and of its mod
 
 # %% [markdown]
 # What does training make of them? Here is one of the 72 heads of `all-MiniLM-L6-v2`, a model that people use to find
-# texts of similar meaning. (What is missing from 1 goes to two marks, one for the beginning and one for the end of the
-# text.) In the first figure no line moved. Press *sweet*: will they move here?
+# texts of similar meaning. (What is missing from 1 goes to two marks at the ends of the text.) In the first figure no
+# line moved. Press *sweet*: will they move here?
 
 # %% tags=["hide-input"]
 # Layer 4, head 2, in hundredths: a test holds them against the model.
@@ -773,8 +773,8 @@ names = ["the cat", "the milk"]
 display.collects({"it was": [*TRAINED]}, real, names, it, name="a-trained-head")
 
 # %% [markdown]
-# They do: from 0.47 at the cat to 0.02, and the milk gets 0.68. Nobody wrote that in. It can happen because this head is
-# in the fourth layer: three layers of heads have already added something of the last word to the other rows.
+# They do: from 0.47 at the cat to 0.02, and the milk gets 0.68. Nobody wrote that in. It can happen because three layers
+# of heads came before, and have added something of the last word to the other rows.
 #
 # Does it know what *it* means? It was picked because it turns, and one sentence is an anecdote. [Trained
 # weights](13_trained_weights.ipynb) puts all 72 on trial.
