@@ -40,7 +40,7 @@ GRIDS = {"mask_merger"}
 
 def aloud(data):
     ten, short = chapters.load("10_a_little_world"), chapters.load("short_path")
-    tellers = [short.storyteller(kind) for kind in (short.PlainAttention, short.Reshaped)]
+    tellers = short.two_models().values()
     for done, ending in [
         (None, "thirsty"),
         (("button", "sweet", ""), "sweet"),
@@ -722,9 +722,9 @@ def test_two_read_a_story_of_their_own_aloud(visit):
     frame = visit("short-path/").locator("[data-live=aloud]")
     frame.evaluate(ALONE)
     told, words = frame.locator(".aa-aloud b"), {*chapters.load("10_a_little_world").WORDS}
-    expect(frame.get_by_role("status")).to_contain_text("your class: cat wanted more")
+    expect(frame.get_by_role("status")).to_contain_text("model A: cat wanted more")
     frame.get_by_role("button", name="a story of their own").click()
-    expect(frame.get_by_role("status")).not_to_contain_text("your class: cat wanted more")
+    expect(frame.get_by_role("status")).not_to_contain_text("model A: cat wanted more")
     for text in told.all_text_contents():
         assert words >= set(text.replace(".", " .").split()) >= {"."}
 
