@@ -22,7 +22,8 @@ from annotated_book.display.live_figures.wheels import wheels
 from annotated_book.display.tales import Told
 from annotated_book.display.verdicts import told_apart
 
-one = chapters.load("01_one_head")  # the words, their features, and gradients
+# What other chapters define.
+one = chapters.load("01_one_head")  # the words and their features, `attend`, `embed`
 two = chapters.load("02_two_heads")  # the animal head and the food head
 it = one.WORDS.index("it")
 
@@ -145,7 +146,7 @@ print("✓ The same as the two heads, one after the other, one sentence after th
 # six parts underlined. (The two transposes go together: with only one of them gone, every call stops.) Press a part to
 # take it out, press several. Four calls compare what is left with the whole class:
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 SOURCE = display.source(PlainAttention).text
 WHEELS = {
     "both transposes": ".transpose(1, 2)",
@@ -175,7 +176,7 @@ def without(places):
     return text
 
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 def verdict(text, whole, inputs):
     """Say how the output of what a text builds differs from that of the whole class."""
     try:
@@ -223,7 +224,7 @@ display.show(sized, columns=[*"bnmhd", ""], corner="call", decimals="<")
 #
 # <details><summary>What do you expect?</summary>
 #
-# Never. Each part makes a tensor out of a tensor, and the next line takes the one as gladly as the other.
+# Not once. Whichever part is gone, the next line still gets a tensor that it can compute with.
 #
 # </details>
 
@@ -370,11 +371,11 @@ class MyAttention(nn.Module):
 
     def __init__(self, embed_dim, num_heads):
         super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
         self.num_heads = num_heads
-        self.w_q = nn.Linear(embed_dim, embed_dim)
-        self.w_k = nn.Linear(embed_dim, embed_dim)
-        self.w_v = nn.Linear(embed_dim, embed_dim)
-        self.w_o = nn.Linear(embed_dim, embed_dim)
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x): ...  # (b, n, e) -> (b, h, n, d)
 
@@ -400,11 +401,11 @@ class MyAttention(nn.Module):
 
     def __init__(self, embed_dim, num_heads):
         super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"{num_heads} heads do not divide {embed_dim}")
         self.num_heads = num_heads
-        self.w_q = nn.Linear(embed_dim, embed_dim)
-        self.w_k = nn.Linear(embed_dim, embed_dim)
-        self.w_v = nn.Linear(embed_dim, embed_dim)
-        self.w_o = nn.Linear(embed_dim, embed_dim)
+        layers = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.w_q, self.w_k, self.w_v, self.w_o = layers
 
     def split(self, x):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (b, h, n, d)
@@ -465,7 +466,8 @@ assert refused == len(WHEELS)
 # give this answer. Would your class do for a model that nobody made by hand?
 #
 # The book brings one, a **storyteller**: two layers of two heads, which have learned to tell stories word by word. Take
-# the attention out of both its layers, put yours in with the same numbers, and ask what comes next.
+# the attention out of both its layers, put yours in with the same numbers, and ask what comes next. (In the code,
+# `chapters.load` gives what its chapter defines: `shipped` loads the model, `as_ids` numbers the words.)
 
 
 # %% tags=["fold-input"]
@@ -632,14 +634,10 @@ print("✓ With your class the storyteller is what it was, up to rounding, on 10
 # nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
 # which each word works on what it has collected, so that the next layer can ask a better question.
 
-# %% [markdown]
-# ## Before you swap
-#
-# Is your class to take the place of PyTorch's, or the other way round? [Before you
-# swap](../docs/package/before-you-swap.md) lists what raises no error then.
-
 # %% [markdown] name="dropout"
-# To look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
+# Is your class to take the place of PyTorch's, or the other way round? [Before you
+# swap](../docs/package/before-you-swap.md) lists what raises no error then. And
+# to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
 # over the heads. In training, its **dropout** sets each to zero with probability p and divides the others by 1 − p, so
 # that a row adds up to one only on average.
 

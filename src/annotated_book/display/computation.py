@@ -33,8 +33,8 @@ STEPS = {
     ),
     "split": (
         "(h, n, d)",
-        "Each head takes its own columns of all three, so that two heads can ask different things: "
-        "the upper one asks whether something is said about an animal, the lower one about a food.",
+        "Each head takes its own columns of all three. Both have the same queries here, and other "
+        "keys: the upper one finds what is an animal, the lower one what is a food.",
     ),
     "score": (
         "(h, n, m)",
