@@ -46,7 +46,7 @@ def speak():
 speak()
 
 # %% [markdown]
-# It says *cat ran fox because it was gone*: the cat, whatever *it* was. A says *milk was gone*, although it has never read of
+# No. B says *cat ran fox because it was gone*: the cat, whatever *it* was. A says *milk was gone*, although it has never read of
 # a cat that drinks milk. On this page you build A's attention, from a pencil. In step 7 you make B's mistake, and at the
 # end A speaks with a class that you have written. Set aside some minutes: reading and exercises, the first
 # with a pencil, take 40.
