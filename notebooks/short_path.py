@@ -6,9 +6,10 @@
 # *23 minutes and 14 of exercises. Afterwards you can write multi-head attention with masks, and
 # show that it is right.*
 #
-# *The cat drank milk because it was thirsty. So the …* Two small models go on. They have the same trained numbers, but in
-# one of them a line of the attention was exchanged: no error, and every shape is what it was. Both say *cat*, and then you
-# hear which one is broken. Guess before you press *sweet*: will it at least say *milk*?
+# *The cat drank milk because it was thirsty. So the …* Two small [models that tell stories](10_a_little_world.ipynb) go on.
+# They have the same trained numbers, but in one of them a line of the attention was exchanged: no error, and every shape
+# is what it was. Both say *cat*, and then you hear which one is broken. Guess before you press *sweet*: will it at least
+# say *milk*?
 
 # %% tags=["hide-input"]
 from annotated_book import chapters
