@@ -3,12 +3,12 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *14 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
+# *11 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
-# Four words have been padded to eight. Somebody hands you the mask, True for padding, and you pass it to PyTorch: once to its
-# class, `nn.MultiheadAttention`, as `key_padding_mask`, and once to its function, `F.scaled_dot_product_attention`, as `attn_mask`.
-# (Here the class projects nothing.) What does the word *was* look at?
+# Two short texts share a row of eight words, as documents do in training, where rows are **packed** until they are full.
+# Your mask `blocked` keeps the two apart and hides the future. You hand it to PyTorch's class, and because it is causal, you
+# say so. [Speed](15_speed.ipynb) taught you to decline the attention weights. So there are two ways to write the call:
 
 # %% tags=["hide-input"]
 import inspect
@@ -20,61 +20,102 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from annotated_attention import MultiheadAttention, masks, split_heads
+from annotated_attention import MultiheadAttention, masks
 from annotated_attention import scaled_dot_product_attention as attend
-from annotated_book import chapters, display
+from annotated_book import chapters, display, wild_masks
 from annotated_book.published import DESIGNS
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
+blocked, x = wild_masks.TWO_TEXTS.blocked, wild_masks.ONE_HOT
+attention = wild_masks.see_through(nn.MultiheadAttention(16, 2, batch_first=True))
 
-# %% tags=["hide-input"]
-sentences = [one.embed(one.WORDS).double(), one.embed(six.SHORT).double()]
-x = nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (b, m, d)
-blocked = masks.block_padding(torch.tensor([8, 4]), 8)      # (b, m)
-labels, as_they_are = [*six.SHORT, *["pad"] * 4], torch.eye(x.size(-1)).double()
-plain_class = nn.MultiheadAttention(x.size(-1), 1, batch_first=True, dtype=x.dtype)
-plain_class.in_proj_weight.data = as_they_are.repeat(3, 1)  # x is query, key and value
-values = torch.eye(8).double().expand(2, 8, 8)  # the output is the weights
-function = F.scaled_dot_product_attention
-_, by_class = plain_class(x, x, x, blocked)             # (b, n, d), (b, n, m)
-by_function = function(x, x, values, blocked[:, None])  # (b, n, m)
-handed = {"the class": by_class.detach(), "the function": by_function}
-looks = {name: weights[1, 2].tolist() for name, weights in handed.items()}
-display.show(looks, columns=labels, corner="was looks at", heat=True)
-
-# %% tags=["proof"]
-turned = function(x, x, values, ~blocked[:, None])  # (b, n, m)
-torch.testing.assert_close(turned, handed["the class"])
-print("✓ No error, and the function given ~blocked looks where the class does.")
+# %%
+call = partial(attention, x, x, x, attn_mask=blocked, is_causal=True)
+first, _ = call()
+second, _ = call(need_weights=False)
+print("furthest apart:", round((first - second).abs().max().item(), 2))
 
 # %% [markdown]
-# A doorkeeper gets a list of names. Is it the guest list, or the list of those who must stay out?
-# The paper looks the same, and a boolean mask is such a list. **PyTorch's class turns away whoever is on
-# it, and PyTorch's function lets in nobody else.**
+# They should be equal. In one of the two, the second text reads the first. In which?
 #
-# [Masks](06_masks.ipynb) built the masks of this book. This chapter is for the day you meet somebody
-# else's. Here is what the class and the function make of a mask, for n queries and m keys; each row has its section below. The
-# class returns the attention weights unless the call says `need_weights=False`.
+# <details><summary>What do you expect?</summary>
 #
-# | question | the class | the function |
-# |---|---|---|
-# | [What does True mean?](#cell-id=which-way-round-is-true) | blocked | **allowed** |
-# | [Which shapes?](#cell-id=the-shape-to-pass) | `key_padding_mask`: `(b, m)`; `attn_mask`: `(n, m)` or `(b * h, n, m)` | two axes or more that broadcast to the scores, such as `(b, h, n, m)` |
-# | [What do floats do?](#cell-id=booleans-or-floats) | they are added; inside `nn.TransformerEncoderLayer`, evaluated without gradients, every number but 0 may *block* | they are added |
-# | [Which dtypes?](#cell-id=which-dtypes) | booleans, or the dtype of the query; with `need_weights=False` as the function | booleans, the dtype of the query, or float32 |
-# | [What does a fully masked row get?](#cell-id=what-a-fully-masked-row-gets) | NaN; with `need_weights=False` zeros, or NaN on the fast path (boolean masks only) | zeros on the CPU; no GPU is measured here |
-# | [Which corner does `is_causal` take?](#cell-id=which-corner) | none: alone it raises an error, or is ignored on the fast path; beside another mask than the square causal one it drops yours, unless the call asks for weights, has a padding mask too, or takes the fast path | the top left, so alone it is right where n = m |
+# In the one that looks better. Where nobody asks for weights, PyTorch takes `is_causal=True` for a promise that the mask is the square causal
+# one. It computes with that square, and never reads your mask.
 #
-# Nearly every answer comes from running the function in question, on a CPU, with PyTorch 2.13<!-- setting -->.
+# </details>
+
+# %% tags=["hide-input"]
+line = "attn_mask=blocked, is_causal=True"
+calls = {
+    "the first call": wild_masks.WEIGHTS,
+    "the second call": wild_masks.FUSED,
+    "the second, evaluated": wild_masks.FAST,
+}
+told = {
+    call: wild_masks.fate(door, line, wild_masks.TWO_TEXTS) for call, door in calls.items()
+}
+assert [sum(each.seen) for each in told.values()] == [4, 8, 4]
+caption = (
+    "What the last word, <em>milk</em>, looks at. Struck through: it does not look there. "
+    "Filled: it does, although the mask blocks it."
+)
+cases = wild_masks.handed()
+two = cases["two texts, with the flag"]
+display.let_in(told, two, name="two-texts", caption=caption)
+
+# %% [markdown]
+# The third line is the second call again, evaluated without gradients: there it keeps your mask. So you train one model and run another,
+# and no look at the finished one finds the leak.
+#
+# A mask is a list for a doorkeeper, and PyTorch has more than one door. Behind the second stands a keeper who hears the word
+# *causal*, takes a list from his own drawer, and never opens yours. This chapter is for the day you meet somebody
+# else's mask: what does each keeper make of it?
+
+# %% [markdown] name="the-doors"
+# ## Fourteen masks at five doors
+#
+# The five doors are PyTorch's class, `nn.MultiheadAttention`: in training with weights, in training without, and evaluated without either
+# weights or gradients; its encoder layer, evaluated; and its function, `F.scaled_dot_product_attention`. All get
+# one-hot words and project nothing, so that what comes out *is* the weights. (`words` is `~padding`, and
+# `future` hides what comes later.) Of all the answers that are wrong, how many are errors?
+
+# %% tags=["hide-input"]
+display.doors(cases, wild_masks.DOORS, name="doors")
+
+# %% tags=["hide-input"]
+verdicts = [each.verdict for case in cases.values() for each in case.fates]
+loud = verdicts.count("error")
+silent = sum(verdicts.count(wrong) for wrong in ("leaks", "hides", "NaN"))
+print(f"{loud} errors; {silent} times wrong without one")
+
+# %% tags=["proof"]
+for title, case in wild_masks.CASES.items():
+    for door in wild_masks.DOORS if cases[title].mend else ():
+        line, text = wild_masks.arguments(door, case, mended=True), case.text
+        if "left" in line:  # a word of padding, which had nothing left, now sees itself
+            text = text._replace(blocked=text.blocked & ~wild_masks.NAMES["eye"])
+        torch.backends.mha.set_fastpath_enabled("the layer" not in cases[title].mend)
+        assert wild_masks.fate(door, line, text).verdict in ("right", "")
+        torch.backends.mha.set_fastpath_enabled(True)
+print("✓ With the line that mends it, each mask is right at every door.")
+
+# %% [markdown]
+# Most say nothing. All of this was run on one CPU, with PyTorch 2.13<!-- setting -->. No GPU was measured: what FlashAttention
+# and the fast path do with a mask there, [Speed](15_speed.ipynb#cell-id=and-on-a-gpu) reads from their code.
+#
+# Five things go wrong in this chart. Here is each, with its reason and the line that mends it.
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# You need not look inside a function to find out. `true_means` passes a mask that is True for key 2 alone. It
-# then puts another vector in the place of key 2, or of key 1, and checks which of the two query 0 notices. These
-# lines need nothing but `import torch`, so you can take them to other code. Call `.eval()` on a module first, since
-# dropout moves every output.
+# **To PyTorch's class a mask lists those who must stay out; to PyTorch's function it is the guest list.** The mend is one sign, `~`. Other people's
+# code is no more of one mind: of the seven older designs in [Published code](18_published_code.ipynb), three block and four allow.
+#
+# You need not look inside a function to find out. `true_means` passes a mask that is True for key 2 alone, and
+# checks whether query 0 notices another vector there, or at key 1. These lines need nothing but `import torch`. Call
+# `.eval()` on a module first, since dropout moves every output.
 
 
 # %%
@@ -118,7 +159,9 @@ for attend_with in (ours, theirs):
 assert true_means(lambda x, given: attend(x, x, x, blocked=given)[0]) == "blocked"
 assert true_means(encoder) == true_means(lambda x, y: encoder(x, None, y[:1])) == "blocked"
 assert true_means(lambda x, given: decoder(x, x[:, :1] * 0, given)) == "blocked"
-assert true_means(lambda x, given: function(x, x, x, given)) == "allowed"
+assert (
+    true_means(lambda x, given: F.scaled_dot_product_attention(x, x, x, given)) == "allowed"
+)
 assert sorted(x.true_means for x in DESIGNS.values()) == ["allowed"] * 4 + ["blocked"] * 3
 print(
     "✓ True blocks in PyTorch's class and layers, in both masks; it allows in the function."
@@ -137,16 +180,10 @@ assert alone["true_means"](default.eval()) == "blocked"
 print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
 
 # %% [markdown]
-# So PyTorch contradicts itself [[PyTorch](../docs/references.md#pytorch)], and other people's code is no more of one mind: of the seven older
-# designs in [Published code](18_published_code.ipynb), three block and four allow.
-#
-# To be safe, name a mask after what True means, `blocked` or `allowed`. Convert a mask from outside
-# once, at the point where it comes in.
-#
-# A tokenizer, for example, returns an `attention_mask`, integers with 1 for each word and 0 for padding: its
-# 1 means *allowed*. The models of Hugging Face's library *transformers* take it as it is. For your own
-# attention, `masks.as_blocked(attention_mask, true_means="allowed")` converts it, and makes you state what 1
-# means.
+# So name a mask after what True means, `blocked` or `allowed`, and convert one from outside once, where it
+# comes in. A tokenizer's `attention_mask` has 1 for a word and 0 for padding, so its 1 means *allowed*. Hugging
+# Face's *transformers* takes it as it is; for your own attention,
+# `masks.as_blocked(attention_mask, true_means="allowed")` converts it, and makes you state what 1 means.
 
 # %% tags=["proof"]
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -157,60 +194,16 @@ tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer.enable_padding(pad_token="pad")
 encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
 attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
-assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
+assert masks.as_blocked(attention_mask, true_means="allowed").equal(
+    wild_masks.NAMES["padding"]
+)
 print("✓ For the two sentences, this turns a tokenizer's mask into `blocked`.")
 
 # %% [markdown] name="the-shape-to-pass"
-# ## The shape to pass
+# ## Whose mask does a head get?
 #
-# Which of eight shapes do they take, where all sizes differ: b = 2, h = 4, n = 3, m = 5? A dot is an error.
-
-# %% tags=["hide-input"]
-SHAPES = {
-    "(m,)": (5,),
-    "(n, m)": (3, 5),
-    "(b, m)": (2, 5),
-    "(b, n, m)": (2, 3, 5),
-    "(b * h, n, m)": (8, 3, 5),
-    "(b, 1, 1, m)": (2, 1, 1, 5),
-    "(b, 1, n, m)": (2, 1, 3, 5),
-    "(b, h, n, m)": (2, 4, 3, 5),
-}
-three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
-q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)
-module = nn.MultiheadAttention(24, 4, batch_first=True)
-takers = {
-    "function": lambda given: F.scaled_dot_product_attention(q, k, k, given),
-    "attn_mask": lambda given: module(three, five, five, attn_mask=given),
-    "padding": lambda given: module(three, five, five, key_padding_mask=given),
-}
-
-
-def fits(call, given: Tensor) -> bool:
-    """Say whether a call takes a mask."""
-    try:
-        call(given)
-    except (AssertionError, IndexError, RuntimeError):
-        return False
-    return True
-
-
-# %% tags=["hide-input"]
-given = {shape: torch.zeros(sizes).bool() for shape, sizes in SHAPES.items()}
-taken = {name: [x for x in given if fits(call, given[x])] for name, call in takers.items()}
-broadcast = ["(n, m)", "(b, 1, 1, m)", "(b, 1, n, m)", "(b, h, n, m)"]
-both = ["(n, m)", "(b * h, n, m)"]
-assert taken == {"function": broadcast, "attn_mask": both, "padding": ["(b, m)"]}
-takes = {shape: [shape in fit for fit in taken.values()] for shape in SHAPES}
-columns = ["the function", "the class, attn_mask", "key_padding_mask"]
-display.show(takes, columns=columns, corner="shape of a mask")
-
-# %% [markdown]
-# What if two sizes are equal?
-#
-# Let b = h = 2, and pass one mask per sample, `(b, n, m)`, where the function wants `(b, 1, n, m)`.
-# Sample 1 has two places of padding, and sample 0 has none. Is there an error, the right result, or
-# something else?
+# The function takes any mask that broadcasts to `(b, h, n, m)` from at least two axes. So you pass one mask per sample, `(b, n, m)`,
+# where it wants `(b, 1, n, m)`, and b = h = 2. Is there an error, the right result, or something else?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -220,7 +213,7 @@ display.show(takes, columns=columns, corner="shape of a mask")
 #
 # </details>
 #
-# Arrows say which mask each head gets. The thick ones carry the mask of the other sample:
+# The thick arrows carry the mask of the other sample:
 
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
@@ -252,10 +245,11 @@ for ax, (name, source) in zip(axes, aligned.items()):
 display.finish(drawing, name="broadcast-trap", alt=f"{'; '.join(got)}.")
 
 # %% [markdown]
-# Does a head see its padding? If it does, its output has a gradient there:
+# A padding mask, `(b, m)`, passes for `(n, m)` in the same way wherever b = n. Give the function every axis, `mask[:, None]`, even
+# where its size is 1, and test with sizes that all differ.
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 def gradients(outputs: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
     """Differentiate a random mixture of the outputs, so that they do not cancel."""
     mixture = torch.randn_like(outputs)
@@ -273,18 +267,11 @@ for given, leaks in ((allowed, [True, False]), (allowed[:, None], [False, False]
     assert reaction[1, :, 3:].flatten(1).any(1).tolist() == leaks
 print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m) none does.")
 
-# %% [markdown]
-# In the same way a padding mask, `(b, m)`, passes for `(n, m)` wherever b = n, in the function and
-# as `attn_mask`. Give the function every axis, even where its size is 1, and test with sizes that
-# all differ.
-
 # %% [markdown] name="heads-folded-into-the-batch"
 # ### Heads folded into the batch
 #
-# PyTorch's class gives samples and heads a single axis of b * h **slices**, because `torch.bmm`, the matrix
-# product for a batch, takes exactly three axes. All slices of sample 0 come first. So its `attn_mask` of a mask
-# for each sample, `(b, n, m)`, is h copies, `(b * h, n, m)`. Two PyTorch functions make copies. Whose mask does each of the eight
-# slices get?
+# PyTorch's class wants such a mask as h copies, `(b * h, n, m)`, all those of sample 0 first. (Besides it takes `(n, m)`, and for
+# padding `(b, m)`, also where the words come first in its data.) Two functions make copies. Whose mask does each of eight slices get?
 
 # %%
 samples = torch.arange(2)
@@ -313,80 +300,77 @@ print(
 # %% [markdown]
 # `repeat` gives half of each sample's heads the mask of the other. With a single sample, the two agree, so no test of one finds it.
 
-# %% [markdown]
-# <!-- deeper: One number in five layouts -->
-#
-# ### Going deeper: One number in five layouts
-#
-# Follow one number through the layouts. The last column shows the shape of a padding mask that fits. From
-# batch-first data, `split_heads(x, h).flatten(0, 1)` makes the slices; from sequence-first data one reshape,
-# `(n, b, h * d)` to `(n, b * h, d)`, and one transpose.
+# %% tags=["hide-input"]
+three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
+q, k = torch.randn(2, 4, 3, 6), torch.randn(2, 4, 5, 6)
+module = nn.MultiheadAttention(24, 4, batch_first=True)
+takers = {
+    "function": lambda given: F.scaled_dot_product_attention(q, k, k, given),
+    "attn_mask": lambda given: module(three, five, five, attn_mask=given),
+    "padding": lambda given: module(three, five, five, key_padding_mask=given),
+}
 
-# %% tags=["fold-input"]
-numbers = torch.arange(2 * 3 * 24).view(2, 3, 24)             # (b, n, h * d)
-sequence_first = numbers.transpose(0, 1)                      # (n, b, h * d)
-heads = split_heads(numbers, 4)                               # (b, h, n, d)
-slices = sequence_first.reshape(3, 2 * 4, 6).transpose(0, 1)  # (b * h, n, d)
-assert slices.equal(heads.flatten(0, 1))
-rows = {}
-for name, axes, layout, index, mask in (
-    ("batch-first", "b, n, e", numbers, (1, 0, 20), "(b, m)"),
-    ("sequence-first", "n, b, e", sequence_first, (0, 1, 20), "(b, m)"),
-    ("four axes", "b, h, n, d", heads, (1, 3, 0, 2), "(b, 1, 1, m)"),
-    ("einsum", "b, n, h, d", heads.transpose(1, 2), (1, 0, 3, 2), "(b, 1, 1, m)"),
-    ("folded", "b * h, n, d", slices, (7, 0, 2), "(b * h, 1, m)"),
-):
-    rows[name] = [f"({axes})", tuple(layout.shape), index, layout[index], mask]
-    assert layout[index] == numbers[1, 0, 20]
-display.show(rows, columns=["axes", "shape", "index", "holds", "mask"])
 
-# %% [markdown]
-# PyTorch's class takes the first two layouts, and wants its `key_padding_mask` as `(b, m)` for both:
-# the padding mask stays as it is, even if the data is sequence-first. `einsum` names each axis by a
-# letter, so the heads may stand anywhere. Its scores are `(b, h, n, m)`, as with four axes. Folded, head
-# 3 of sample 1 is slice 1 · 4 + 3 = 7.
+def fits(call, given: Tensor) -> bool:
+    """Say whether a call takes a mask."""
+    try:
+        call(given)
+    except (AssertionError, IndexError, RuntimeError):
+        return False
+    return True
+
 
 # %% tags=["proof"]
+SHAPES = {
+    "(m,)": (5,),
+    "(n, m)": (3, 5),
+    "(b, m)": (2, 5),
+    "(b, n, m)": (2, 3, 5),
+    "(b * h, n, m)": (8, 3, 5),
+    "(b, 1, 1, m)": (2, 1, 1, 5),
+    "(b, 1, n, m)": (2, 1, 3, 5),
+    "(b, h, n, m)": (2, 4, 3, 5),
+}
+given = {shape: torch.zeros(sizes).bool() for shape, sizes in SHAPES.items()}
+taken = {name: [x for x in given if fits(call, given[x])] for name, call in takers.items()}
+broadcast = ["(n, m)", "(b, 1, 1, m)", "(b, 1, n, m)", "(b, h, n, m)"]
+both = ["(n, m)", "(b * h, n, m)"]
+assert taken == {"function": broadcast, "attn_mask": both, "padding": ["(b, m)"]}
 other = nn.MultiheadAttention(24, 4, dtype=torch.float64)  # the same, but sequence-first
 other.load_state_dict(reference.state_dict())
 by_place = tokens.transpose(0, 1)                                           # (m, b, e)
 swapped = other(by_place, by_place, by_place, key_padding_mask=padding)[0]  # (m, b, e)
 torch.testing.assert_close(swapped.transpose(0, 1), expected)
-print("✓ With key_padding_mask, both layouts give the same output.")
-
-# %% [markdown]
-# <!-- /deeper -->
+print("✓ Of eight shapes whose sizes all differ, they take these and no other.")
 
 # %% [markdown] name="booleans-or-floats"
-# ## Booleans or floats
+# ## Booleans or floats?
 #
-# A mask may also be **additive**: floating-point numbers that are added to the scores. A 0 changes
-# nothing, $-\infty$ blocks a key, and a number in between expresses a preference, such as one point
-# off for each step of distance. Here the picture of the doorkeeper breaks down: an additive mask
-# can also let a guest in and charge for it.
-#
-# One line turns a boolean mask into an additive one. Three such lines come to mind, and two of them
-# are wrong. Take the two sentences of the first table, `x`, and watch how much weight *was* gives to padding, first
-# without a mask:
+# A mask of floats is added to the scores: 0 changes nothing, $-\infty$ blocks a key, and a number in between
+# expresses a preference. Such a list can also let a guest in and charge for it. Three lines come to mind that turn a boolean mask into an
+# additive one, and two of them are wrong. How much weight does *was* give to four words of padding?
 
 # %%
-scores = x @ x.mT / math.sqrt(x.size(-1))  # (b, n, m)
-of_was = scores[1, 2]                      # (m,)
-conversions = {
-    "no mask": torch.zeros(2, 8),
-    "blocked.double()": blocked.double(),
-    "blocked * -math.inf": blocked * -math.inf,
-    "masked_fill": torch.zeros(2, 8).masked_fill(blocked, -math.inf),
+x = torch.cat([one.embed(six.SHORT), torch.zeros(4, 4)])  # (m, d)
+of_was = x[2] @ x.mT / math.sqrt(4)                       # (m,)
+hidden = torch.tensor([False] * 4 + [True] * 4)           # (m,)
+added = {
+    "no mask": torch.zeros(8),
+    "hidden.float()": hidden.float(),
+    "hidden * -inf": hidden * -math.inf,
+    "zeros, then masked_fill": torch.zeros(8).masked_fill(hidden, -math.inf),
 }
-gets = {
-    name: [(of_was + given[1]).softmax(-1)[4:].sum()] for name, given in conversions.items()
-}
+gets = {name: [(of_was + mask).softmax(-1)[4:].sum()] for name, mask in added.items()}
 display.show(gets, columns=["padding gets"])
 
 # %% [markdown]
-# `blocked.double()` *adds one* to the scores that it should hide, so padding gets more weight than
-# without any mask. The product fails at every key that is not blocked, because $0 \cdot -\infty$ is
-# NaN, and one NaN score makes its whole row NaN.
+# `hidden.float()` *adds one* to the scores that it should hide, so padding gets more than
+# without any mask. The product fails at every key that is not blocked: $0 \cdot -\infty$ is
+# NaN, and one NaN makes its whole row NaN.
+#
+# One mask of floats is right, and the encoder layer still misreads it. A point off for each step apart hides nothing. But
+# evaluated, the layer takes the **fast path**, one operation in C++, which reads every number but 0 as *blocked*: each word sees
+# itself alone. So does the layer mend `padding.float()` by misreading it. It trains on padding, and when you look, the fault is gone.
 
 # %% tags=["proof"]
 penalty = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -398,77 +382,16 @@ _, plain = single(three, five, five)                     # (2, 3, 24), (2, 3, 5)
 _, given = single(three, five, five, attn_mask=penalty)  # (2, 3, 24), (2, 3, 5)
 shrunk = plain * penalty.exp()                           # (2, 3, 5)
 torch.testing.assert_close(given, shrunk / shrunk.sum(-1, keepdim=True))
-print("✓ The function and the class both add such a penalty to the scores.")
 
-# %% [markdown]
-# PyTorch's encoder layer reads a float mask in two ways. One mask takes off a point for each step of distance,
-# which hides nothing; the other is a window, which blocks what is more than three steps away. How many of eight
-# keys does the last word, *thirsty*, notice while the layer trains, and how many when the same layer is evaluated
-# without gradients?
-#
-# <details><summary>What do you expect?</summary>
-#
-# With the window four, both times. With the penalty eight in training, and one when the layer is evaluated: itself.
-#
-# </details>
-
-
-# %% tags=["hide-input"]
-def noticed(call, x: Tensor) -> list[bool]:
-    """Say which of the keys the last query notices."""
-    return [moves(lambda given: call(given)[:, -1:], x, key) for key in range(x.size(1))]
-
-
-def cells(ax, blocked, height: float):
-    """Draw a mask: a filled cell is a key that is blocked."""
-    for i, row in enumerate(blocked):
-        for j, hidden in enumerate(row):
-            look = {"lw": 1, "edgecolor": "#808080", "facecolor": "none"}
-            look |= {"facecolor": display.COLOURS["b"]} if hidden else {}
-            ax.add_patch(Rectangle((j + 0.03, i + 0.06), 0.92, height, **look))
-    ax.set(ylim=(len(blocked), 0))
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-
-
-def strips(seen: dict[str, list[bool]], name: str):
-    """Draw a strip for each call, of the keys that *thirsty* sees."""
-    drawing, (ax,) = display.panels(640, 44 + 30 * len(seen))
-    cells(ax, [[not sees for sees in row] for row in seen.values()], 0.82)
-    for i, row in enumerate(seen.values()):
-        ax.text(8.2, i + 0.47, f"{sum(row)}", va="center", fontsize=12)
-    ax.set(xlim=(0, 8.6))
-    ax.set_xticks([j + 0.5 for j in range(8)], one.WORDS, color=display.COLOURS["m"])
-    ax.set_yticks([i + 0.47 for i in range(len(seen))], [*seen])
-    ax.xaxis.tick_top()
-    said = "; ".join(f"{call}: {sum(row)}" for call, row in seen.items())
-    alt = f"How many of eight keys thirsty sees. {said}."
-    caption = "Filled: blocked. At the right, how many keys <em>thirsty</em> sees."
-    return display.finish(drawing, name=name, alt=alt, caption=caption)
-
-
-# %% tags=["hide-input"]
-place = torch.arange(8.0)
-steps = (place[:, None] - place).abs()                        # (n, m)
-window = torch.zeros(8, 8).masked_fill(steps > 3, -math.inf)  # (n, m)
-seen, other = {}, torch.randn(1, 8, 8)
-for name, given in (("−1 for each step", -steps), ("window: 0 and −∞", window)):
-    for training in (True, False):
-        encoder.train(training)
-        with torch.set_grad_enabled(training):
-            call = partial(encoder, src_mask=given)
-            seen[f"{name}, {'training' if training else 'evaluated'}"] = noticed(
-                call, other
-            )
-            assert training or call(other).equal(encoder(other, given != 0))
+for training in (True, False):
+    encoder.train(training)
+    with torch.set_grad_enabled(training):
+        call = partial(encoder, src_key_padding_mask=hidden[None].float())
+        assert moves(call, torch.randn(1, 8, 8), key=7) == training
 encoder.train()
-assert [sum(row) for row in seen.values()] == [8, 1, 4, 4]
-strips(seen, "float-masks")
-
-# %% [markdown]
-# Evaluated, the layer takes a *fast path* of its own in C++, which in the
-# version that runs here reads the mask as a boolean one: every number but 0 blocks its key. So under the penalty each
-# word sees only itself.
+print(
+    "✓ The function and the class add such a penalty; the layer sees padding in training."
+)
 
 # %% [markdown] name="which-dtypes"
 # <!-- deeper: Which dtypes -->
@@ -598,15 +521,23 @@ for sample in (0, 1):
 # <!-- /deeper -->
 
 # %% [markdown] name="what-a-fully-masked-row-gets"
-# ## What a fully masked row gets
+# ## A row with nothing left
 #
-# [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named three fates of a fully masked row: NaN, zeros or
-# uniform weights, which a finite [fill](#cell-id=fills-in-half-precision) such as -1e9 gives. In PyTorch it depends on the route that a call takes. Follow three calls of the class and one
-# of the function, in which query 1 is fully masked, to what becomes of its row, and to the gradient of row 0, which
-# is *not* masked:
+# Pad on the left, hide the future, and the first words of padding have nobody to look at. [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named the
+# fates of such a **fully masked row**: NaN, zeros, or uniform weights, which a finite [fill](#cell-id=fills-in-half-precision) such as -1e9 gives. In
+# PyTorch the door decides. If you ask for weights, the row is NaN, and in training spoils even the gradient of a row that has nothing to
+# do with it. If you do not, it is zeros, and NaN again on the fast path. That takes self-attention in evaluation, without gradients,
+# with `batch_first=True`, an even number of heads and boolean masks or none;
+# [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
+#
+# The mend: let such a query see itself, `blocked & ~torch.eye(n, dtype=torch.bool)`. Or switch the path off for the whole program,
+# `torch.backends.mha.set_fastpath_enabled(False)`, and ask for no weights. (A trained model adds its output projection's bias to
+# the zeros. The function gave NaN, too, before [safe
+# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
+# [156707](https://github.com/pytorch/pytorch/issues/156707): measure on your device.)
 
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
@@ -622,7 +553,6 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     return row, "NaN" if gradient.isnan().any() else "finite"
 
 
-# %% tags=["fold-input"]
 ROUTES = {
     "weights": {"need_weights": True, "training": True},
     "no weights": {"need_weights": False, "training": True},
@@ -631,43 +561,9 @@ ROUTES = {
 }
 sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
-rows = {route: bad_row(pytorchs, **flags) for route, flags in ROUTES.items()}
-assert rows["fast"] == rows["fast, no weights"]
-display.mask_routes(
-    fast=rows["fast"], weights=rows["weights"], function=rows["no weights"], name="routes"
-)
-
-# %% tags=["proof"]
-from torch.utils._python_dispatch import TorchDispatchMode
-
-
-class Recorder(TorchDispatchMode):
-    """Write down which operations run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ran: list[str] = []
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        self.ran.append(str(operation))
-        return operation(*args, **(kwargs or {}))
-
-
-for training, asked, ends_in in (
-    (True, True, "aten._softmax"),
-    (True, False, "aten._scaled_dot_product_flash_attention_for_cpu"),
-    (False, True, "aten._native_multi_head_attention"),
-    (False, False, "aten._native_multi_head_attention"),
-):
-    recorder, hidden = Recorder(), torch.zeros(2, 5, dtype=torch.bool)
-    pytorchs.train(training)
-    inside = torch.randn(2, 5, 24, dtype=torch.float64)
-    with torch.set_grad_enabled(training), recorder:
-        pytorchs(*[inside] * 3, hidden, asked)
-    assert sum(ends_in in operation for operation in recorder.ran) == 1
-empty = torch.zeros(5, 5, dtype=torch.bool)
-assert not F.scaled_dot_product_attention(k, k, k, empty).any()
-print("✓ The operations that run are those of the picture, and the function gives zeros.")
+fates = [bad_row(pytorchs, **flags) for flags in ROUTES.values()]
+assert fates == [("NaN", "NaN"), ("zeros", "finite"), ("NaN", ""), ("NaN", "")]
+print("✓ With weights the gradient of another row is NaN, too; without them it is finite.")
 
 # %% tags=["proof"]
 torch.set_autocast_enabled(True)  # the switch of CUDA's autocast, which the class asks
@@ -676,7 +572,6 @@ torch.set_autocast_enabled(False)
 torch.backends.mha.set_fastpath_enabled(False)
 assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
 torch.backends.mha.set_fastpath_enabled(True)
-assert ["NaN" in rows[route] for route in ROUTES] == [True, False, True, True]
 assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
 for other in ({"bias": False}, {"num_heads": 3}, {"add_zero_attn": True}):
     module = nn.MultiheadAttention(**(sizes | other))
@@ -684,17 +579,6 @@ for other in ({"bias": False}, {"num_heads": 3}, {"add_zero_attn": True}):
 print("✓ This package's class gives zeros, and finite gradients, in all of these calls.")
 
 # %% [markdown]
-# If you ask for the weights, the masked row spoils the gradient of a row that has nothing to do with
-# it, as in [Masks](06_masks.ipynb#cell-id=fully-masked-rows). If you do not, only the fast path gives NaN. It takes self-attention
-# in evaluation, without gradients, with `batch_first=True`, an even number of heads and boolean masks or none, and
-# [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
-#
-# If fully masked rows can occur, mend the mask first, or switch the path off for the whole program, with
-# `torch.backends.mha.set_fastpath_enabled(False)`: the same call then gives zeros, if it asks for no weights. (A
-# trained model adds the bias of its output projection, which is 0 here. The function gave NaN, too, before [safe
-# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
-# [156707](https://github.com/pytorch/pytorch/issues/156707).) So measure on your device.
-#
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
 
@@ -707,14 +591,15 @@ print("✓ This package's class gives zeros, and finite gradients, in all of the
 # padding to zero.
 
 # %%
-clean = x.detach()
+clean = x.repeat(2, 1, 1)                                # (b, m, d)
+hides = torch.stack([torch.zeros_like(hidden), hidden])  # (b, m)
 broken = clean.clone()
 broken[1, 7] = math.nan  # the last place of padding
-leaking, weights = attend(clean, clean, broken, blocked=blocked[:, None, :])
+leaking, weights = attend(clean, clean, broken, blocked=hides[:, None, :])
 print("the weight of that key:", weights[1, 0, 7].item())
 print("the first word's output:", leaking[1, 0].tolist())
-zeroed = broken.masked_fill(blocked[:, :, None], 0)
-finite, _ = attend(clean, clean, zeroed, blocked=blocked[:, None, :])
+zeroed = broken.masked_fill(hides[:, :, None], 0)
+finite, _ = attend(clean, clean, zeroed, blocked=hides[:, None, :])
 print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
 
 # %% tags=["proof"]
@@ -727,11 +612,24 @@ print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values
 # <!-- /deeper -->
 
 # %% [markdown] name="which-corner"
-# ## Corners when n ≠ m
+# ## The flag
 #
-# A model writes. Eight words are known, and the newest three ask. Each may see itself and all the words
-# before it: 6, 7 and 8 keys. So the diagonal has to *end* at the bottom right. A causal mask for n = 3 and
-# m = 8 that begins at the top left gives them 1, 2 and 3. Filled cells are blocked:
+# `is_causal=True` means a triangle that begins at the **top left**. When a model writes, eight words are known and the newest three ask: they
+# should see 6, 7 and 8 keys, so the triangle has to *end* at the bottom right. The flag's gives them 1, 2 and 3. Filled cells are blocked:
+
+
+# %% tags=["hide-input"]
+def cells(ax, blocked, height: float):
+    """Draw a mask: a filled cell is a key that is blocked."""
+    for i, row in enumerate(blocked):
+        for j, hidden in enumerate(row):
+            look = {"lw": 1, "edgecolor": "#808080", "facecolor": "none"}
+            look |= {"facecolor": display.COLOURS["b"]} if hidden else {}
+            ax.add_patch(Rectangle((j + 0.03, i + 0.06), 0.92, height, **look))
+    ax.set(ylim=(len(blocked), 0))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
 
 # %% tags=["hide-input"]
 CORNERS = {"top left": masks.block_future(3, 8), "bottom right": masks.block_future(8)[-3:]}
@@ -749,73 +647,13 @@ alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
 
 # %% [markdown] name="need-weights-decides"
-# You give PyTorch's class the right mask as `attn_mask`, and `is_causal=True` with it, because causal it is.
-# `need_weights` says whether the weights come back, and has nothing to do with masks. *Thirsty*, the newest, should
-# see eight keys. Does it, when you ask for the weights and when you do not?
+# **The function** takes the flag alone where n = m. For the newest n of m words it wants the allowed keys,
+# `torch.ones(n, m, dtype=torch.bool).tril(m - n)`, or `causal_lower_right(n, m)` from `torch.nn.attention.bias`.
 #
-# <details><summary>What do you expect?</summary>
-#
-# Only if you ask. Without weights, this call takes the flag for a promise that the mask is the square causal
-# one, and drops yours. The square begins at the top left: the newest word sees three keys of eight, the oldest.
-#
-# </details>
-
-# %% tags=["hide-input"]
-torch.manual_seed(6)
-small_class = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
-words = one.embed(one.WORDS).double().requires_grad_()             # (8, 4)
-asking, keys_of = words[-3:][None].detach(), words[None].detach()  # (1, 3, 4), (1, 8, 4)
-newest_three = masks.block_future(8)[-3:]                          # (3, 8)
-near = masks.block_future(8) | torch.ones(8, 8).bool().tril(-4)    # (8, 8)
-none_padded = torch.zeros(1, 8, dtype=torch.bool)                  # (1, 8)
-
-
-def flagged(module, query, mask, x, need_weights=False, padding=None) -> Tensor:
-    """Let some words ask, or all of them for None, with their mask and the flag."""
-    query = x if query is None else query
-    return module(query, x, x, padding, need_weights, mask, is_causal=True)[0]
-
-
-newest = partial(flagged, small_class, asking, newest_three)
-windowed = partial(flagged, small_class, None, near)
-
-
-# %% tags=["hide-input"]
-seen = {
-    "n = 3, with weights": noticed(partial(newest, need_weights=True), keys_of),
-    "n = 3, no weights": noticed(newest, keys_of),
-    "n = 3, no weights, padding mask": noticed(
-        partial(newest, padding=none_padded), keys_of
-    ),
-}
-assert [sum(row) for row in seen.values()] == [8, 3, 8]
-strips(seen, "flag-and-mask")
-
-# %% [markdown]
-# The padding mask of the third strip hides nothing, and yet it brings your mask back.
-#
-# Now all eight words ask, still without weights, and your mask is a window of four words, with the flag beside it.
-# You train the model, and then you evaluate it. How many keys does *thirsty* see?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Eight in training, where the flag replaces the window by the square, and four when evaluated: that call takes the
-# [fast path](#cell-id=what-a-fully-masked-row-gets), which keeps the window. You train one model and run another.
-#
-# </details>
-
-# %% tags=["hide-input"]
-seen = {"training": noticed(windowed, keys_of)}
-small_class.eval()
-with torch.no_grad():
-    seen["evaluated"] = noticed(windowed, keys_of)
-assert [sum(row) for row in seen.values()] == [8, 4]
-strips(seen, "train-one-run-another")
-
-# %% [markdown]
-# **In the function**, `is_causal=True` alone is the right way where n = m. **In the class**, the
-# flag goes only beside the square causal mask, where it [saves time](15_speed.ipynb#cell-id=the-price-of-a-mask): alone it raises an
-# error, or, on the fast path, is ignored, and every word sees the future.
+# **The class** takes the blocked keys, `.triu(m - n + 1)`. The flag goes only beside the square causal mask, where it
+# [saves time](15_speed.ipynb#cell-id=the-price-of-a-mask). Alone it raises an error, or, on the fast path, is ignored, and every word sees
+# the future. Beside another mask it drops yours, unless the call asks for weights, has a padding mask too, or takes the fast path. So a
+# padding mask that hides nothing brings your mask back.
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)
@@ -843,54 +681,35 @@ for other, training, grad in itertools.product(
     assert not follows.allclose(drops)
 print("✓ Without weights the flag drops a window; on the fast path it is ignored.")
 
-# %% [markdown]
-# How do you make the right mask yourself? Query i of the newest n words is at place m - n + i in the
-# text, and the first key that it must not see is the next one, m - n + i + 1. So the blocked keys are
-# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`: the last n rows of the square mask. The class
-# takes this mask as it is. The function takes the allowed keys, `.tril(m - n)`. The two corners agree only where n = m,
-# so a test that queries all words at once sees no difference.
-
-# %% [markdown]
-# <!-- deeper: Any number of newest words, and a mask with the flag -->
-#
-# ### Going deeper: Any number of newest words, and a mask with the flag
-#
-# The function has the flag, too, and `torch.nn.attention.bias` names both corners. On its own, the newest word
-# should get what it gets in the whole sentence, the last row of `whole`:
-
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
-whole = attend(words, words, words, blocked=masks.block_future(8))[0]  # (n, d)
-last = words[-1:].detach()                                             # (1, d)
-function = F.scaled_dot_product_attention
-calls = {
-    "is_causal=True": lambda q, k: function(q, k, k, is_causal=True),
-    "is_causal=True, ours": lambda q, k: attend(q, k, k, is_causal=True)[0],
-    "causal_upper_left": lambda q, k: function(q, k, k, causal_upper_left(1, 8)),
-    "causal_lower_right": lambda q, k: function(q, k, k, causal_lower_right(1, 8)),
-}
-rows = {}
-for name, call in calls.items():
-    output = call(last, words)                             # (1, d)
-    seen = gradients(output, [words])[0].norm(dim=-1) > 0  # (m,)
-    rows[name] = [seen.sum(), torch.allclose(output[0], whole[-1])]
-display.show(rows, columns=["sees, of 8", "right"])
-
-# %% [markdown]
-# Our function uses PyTorch's corner on purpose. To catch a wrong corner, compare the output with that of the
-# whole sentence, for every n:
-
-# %% tags=["proof"]
+words = one.embed(one.WORDS).double()                                  # (m, d)
+whole = attend(words, words, words, blocked=masks.block_future(8))[0]  # (m, d)
 for n in range(1, 9):
     future = torch.ones(n, 8, dtype=torch.bool).triu(8 - n + 1)
     newest, _ = attend(words[-n:], words, words, blocked=future)
     torch.testing.assert_close(newest, whole[-n:])
-    assert future.equal(masks.block_future(8)[8 - n :])
+    assert (~future).equal(torch.ones(n, 8, dtype=torch.bool).tril(8 - n))
     assert future.equal(masks.block_future(n, 8)) == (n == 8)
-print("✓ triu is right for n = 1 to 8; the top left gives the same mask for n = 8 alone.")
+    call = partial(F.scaled_dot_product_attention, words[-n:], words, words)
+    torch.testing.assert_close(call(causal_lower_right(n, 8)), whole[-n:])
+    assert call(is_causal=True).equal(call(causal_upper_left(n, 8)))
+    assert call(is_causal=True).allclose(whole[-n:]) == (n == 8)
+small = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
+asked, keys_of, newest_three = words[None, -3:], words[None], masks.block_future(8)[-3:]
+given = {"attn_mask": newest_three, "is_causal": True, "need_weights": False}
+none_padded = torch.zeros(1, 8, dtype=torch.bool)
+kept = small(asked, keys_of, keys_of, attn_mask=newest_three)[0]
+assert not small(asked, keys_of, keys_of, **given)[0].allclose(kept)
+torch.testing.assert_close(small(asked, keys_of, keys_of, none_padded, **given)[0], kept)
+print("✓ triu and tril are right for n = 1 to 8, the flag for n = 8 alone.")
 
 # %% [markdown]
+# <!-- deeper: A mask with the flag, in the function -->
+#
+# ### Going deeper: A mask with the flag, in the function
+#
 # What does PyTorch's function make of a mask *and* the flag? That depends on the kernel that the call gets. In
 # the version that runs here, the CPU's fused kernel combines them. What it does not take is refused: three axes,
 # dropout, values of another width than the keys.
@@ -919,21 +738,10 @@ for name, q_k_v, dropout in (
 # %% [markdown] name="several-documents-in-one-row"
 # ## Several documents in one row
 #
-# In training, short documents are often **packed**: one after the other in the same row, until it is full. A query
-# must then not look at the keys of another document. Many programs let the
-# [positions](20_positions.ipynb) start at 0 again with each document. Does that keep them apart?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. A position changes the score: a rotary one turns the query and the key. Only a mask takes the key out
-# of the softmax.
-#
-# </details>
-#
-# A row holds a document of five tokens and one of four, under a causal mask and with rotary positions. Change
-# the first document, and measure how far the outputs of the second move.
+# The two texts at the top have one more false friend. Many programs let the [positions](20_positions.ipynb) start at 0 again with
+# each document. Does that keep them apart, without a mask? Change every word of the first text, and see how far each word of the second moves:
 
-# %%
+# %% tags=["hide-input"]
 from annotated_attention.modern import RotaryEmbedding
 
 anew = torch.cat([torch.arange(5), torch.arange(4)])  # (9,)
@@ -948,7 +756,7 @@ def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(turned, turned, x, ~blocked)
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 row = torch.randn(1, 1, 9, 6, dtype=torch.float64)  # (1, 1, 9, 6)
 other = row.clone()
 other[:, :, :5] = torch.randn(5, 6)
@@ -973,8 +781,8 @@ torch.testing.assert_close(together, torch.cat(alone, 2))
 print("✓ With the mask, each document comes out as it does alone.")
 
 # %% [markdown]
-# With positions anew, the second document moves about as much as in one long text; with the mask, not at all.
-# Published training code had this leak [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
+# It does not: a position turns a score, and only a mask takes a key out of the softmax. Published training code had this leak
+# [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
 # **block-diagonal**. (FlashAttention's `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the
 # documents begin.)
 
@@ -1001,7 +809,7 @@ exercises.masks_in_the_wild.check_turned(turned)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In `mask`, True means *allowed*. The table of six questions says what True means to the class and to the
+# In `mask`, True means *allowed*. The chart's first two rows say what True means to the class and to the
 # function. The encoder layer reads both of its masks in the same way.
 #
 # </details>
@@ -1029,7 +837,7 @@ exercises.masks_in_the_wild.check_turned.folded(turned)
 # The model computes queries for the newest n words. Write the mask that
 # `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean,
 # padding hidden, no looking ahead, and the same for every head. A query that is padding itself keeps a
-# fully masked row. The causal part stands at the end of *Corners when n ≠ m*.
+# fully masked row. The causal part stands in *The flag*.
 
 
 # %% tags=["exercise"]
@@ -1044,7 +852,7 @@ exercises.masks_in_the_wild.check_make_ready(make_ready)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Four of this chapter's questions matter here: which way round, which shape, which dtype, which
+# Four things matter here: which way round is True, which shape, which dtype, which
 # corner?
 #
 # </details>
@@ -1128,8 +936,7 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # %% [markdown]
 # ## What you have now
 #
-# You have six questions to ask about every mask that comes from elsewhere, and the table at the
-# top has PyTorch's answers.
+# You have a chart of what PyTorch's doors make of a mask, and `true_means` for everybody else's.
 #
 # > **In short.** The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which
 # > broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
@@ -1143,8 +950,8 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # > ```
 # >
 # > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m
-# > words the diagonal ends at the bottom right. When in doubt, test the function itself: hide one
-# > key, and see what the output reacts to.
+# > words the diagonal ends at the bottom right. Give the class's flag only with the square. A doorkeeper does
+# > not say which list he reads: hide one key, and see what the output reacts to.
 #
 # Masks are one of several things that go wrong without an error. [The next
 # chapter](17_testing_attention.ipynb) tests attention that you cannot see into.
