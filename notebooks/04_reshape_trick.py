@@ -1,28 +1,20 @@
 # %% [markdown] name="the-reshape-trick"
 # # The reshape trick
 #
-# *Can the heads be split without copying a single number?*
+# *One transpose is missing, and nothing raises. What is lost?*
 #
-# *10 minutes and 7 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# *10 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
 #
-# Think of a long shelf with one number in each place. However many axes a tensor has, its numbers stand
-# on one such shelf. Take three words of the sentence, *cat drank milk*, with four features each, for h = 2 heads of
-# width d = 2: a shelf of 12 numbers. Each has a name: 2c is the third feature of the second word.
-#
-# To cut this sheet into strips, one for each head, [Split and stack](03_split_and_stack.ipynb) built
-# a second shelf, and copied every number to it. How many of the 12 have to move?
-#
-# <details><summary>What do you expect?</summary>
-#
-# None. Leave the shelf as it is, and walk along it in another way.
-#
-# </details>
+# The [two heads](02_two_heads.ipynb#cell-id=two-questions-at-once) have attended, one for animals and one for foods. A
+# single step is left, the **merge**: what both have found for a word goes side by side into the row of that word. Here
+# are two ways to write that, from `(h, n, d)` to `(n, h * d)`. The second has one step less, and copies nothing:
 
 # %% tags=["fold-input"]
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads  # what this page makes
@@ -36,6 +28,91 @@ three = chapters.load("03_split_and_stack")  # split_and_stack, and the module a
 
 
 # %%
+def merge(mixed):
+    """Bring the words in front, then put what the heads found side by side."""
+    return mixed.transpose(0, 1).reshape(mixed.size(1), -1)
+
+
+def merge_shorter(mixed):
+    """Ask for the shape at once."""
+    return mixed.reshape(mixed.size(1), -1)
+
+
+# %% [markdown]
+# Both give the same shape, and neither raises an error. What does *it* collect when the last word is *thirsty*, and
+# when it is *sweet*? Which would you take?
+
+# %% tags=["fold-input"]
+WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
+
+
+def layer(split, merge):
+    """Build the pair of heads around a way to split and to merge."""
+
+    def attend(x):
+        mixed, _ = one.attend(*(split(x @ w, 2) for w in WIDE))
+        return merge(mixed) @ two.W_O
+
+    return attend
+
+
+sentence, it, cat = one.EMBEDDINGS, one.WORDS.index("it"), one.WORDS.index("cat")
+endings = {"thirsty": sentence, "sweet": one.SWEET_EMBEDDINGS}
+rows = {
+    each.__name__: torch.cat(
+        [layer(three.split_and_stack, each)(x)[it, :2] for x in endings.values()]
+    ).tolist()
+    for each in (merge, merge_shorter)
+}
+asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
+display.show([*zip(*rows.values())], asked, [*rows], corner="“it” collects")
+
+# %% [markdown]
+# With the shorter one, *it* collects 0.38, whatever was asked and whatever the last word. One transpose is missing,
+# and both sentences mean the same. Where has the answer gone?
+
+# %% tags=["hide-input"]
+places = torch.arange(2 * len(one.WORDS))  # (h * n,), a place for each head and word
+ways = {"with the transpose": places.view(2, -1).T, "without": places.view(-1, 2)}
+landings(one.WORDS, ways, who=it, name="wrong-merge-of-it")
+
+# %% [markdown]
+# In memory all of head 1 stands before head 2, and the shorter merge counts off two cells for each row. So the row of
+# *it* gets what head 2 has found for *drank* and *milk*. Both have a query of zeros, and collect the plain average of
+# all eight words: 0.38. Nothing has been erased: the answer stands in the rows of *drank* and *was*.
+
+# %% tags=["proof"]
+mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
+assert merge(mixed).equal(merge_heads(mixed))
+assert merge(mixed).shape == merge_shorter(mixed).shape
+assert not (sentence @ WIDE[0])[2:4].any()  # the queries of drank and milk
+torch.testing.assert_close(mixed[1, 2], (sentence @ two.HEADS[1][2]).mean(0))
+assert merge_shorter(mixed)[it].equal(mixed[1, 2:4].flatten())  # drank and milk
+for word, head in (("drank", 0), ("was", 1)):
+    assert merge_shorter(mixed)[one.WORDS.index(word), 2:].equal(mixed[head, it])
+print("✓ The same shape, and the two answers stand in the rows of drank and was.")
+
+
+# %% [markdown] name="strides"
+# ## How to walk along a shelf
+#
+# How can a line that leaves every number in its place spoil every row? Think of a long shelf with one number in each
+# place. However many axes a tensor has, its numbers stand on one such shelf. The rest is a rule for walking: for each
+# axis, the **stride** says how many places one step along that axis moves.
+#
+# Take three words, *cat drank milk*, with four features each, for h = 2 heads of width d = 2: a shelf of 12. Its third
+# number for the second word is called 2c. (Names count from 1, places and indices from 0.)
+# [Split and stack](03_split_and_stack.ipynb) cut such a sheet into a strip for each head, and copied all 12 to a
+# second shelf. How many does a split *have* to copy?
+#
+# <details><summary>What do you expect?</summary>
+#
+# None. Leave the shelf as it is, and walk along it in another way.
+#
+# </details>
+
+
+# %%
 def shelf(x):
     """Give where the memory of a tensor begins."""
     return x.untyped_storage().data_ptr()
@@ -45,23 +122,18 @@ n, h, d = 3, 2, 2  # words, heads, width of a head
 x = torch.arange(12.0).view(n, h * d)  # (n, h * d), each number is its place
 cut = x.unflatten(-1, (h, d))          # (n, h, d)
 heads = cut.transpose(0, 1)            # (h, n, d)
-print("the same shelf:", shelf(x) == shelf(heads))
+
+# %% tags=["hide-input"]
+made = {"x": x, "cut": cut, "heads": heads}
+about = {
+    name: [str(tuple(each.shape)), str(each.stride()), shelf(each) == shelf(x)]
+    for name, each in made.items()
+}
+display.show(about, columns=["shape", "strides", "the shelf of x"])
 
 # %% [markdown]
-# That is the whole trick, and no number has moved: only the walk along the shelf is another. `unflatten` reads each row
-# of four as two heads of two, and `transpose` puts the heads in front.
-
-# %% tags=["proof"]
-assert torch.equal(heads, split_heads(x, h))
-assert torch.equal(heads, three.split_and_stack(x, h))
-print("✓ The same numbers as splitting and stacking.")
-
-# %% [markdown] name="strides"
-# ## How to walk along a shelf
-#
-# A tensor is a shelf, the place where it begins (here place 0), and a rule for walking on from there. For each
-# axis, the **stride** says how many places one step along that axis moves. So a number stands at the beginning plus
-# the sum of each index times its stride. Walk from 1a to 3c, in the sheet and in the heads:
+# Not one. `unflatten` reads each row of four as two heads of two, and `transpose` exchanges the first two strides.
+# That is the whole trick. Walk from 1a to 3c, in the sheet and in the heads:
 
 
 # %% tags=["hide-input"]
@@ -75,18 +147,57 @@ places = x.int()  # (n, h * d)
 walks(places, split_heads(places, h), spell(x), place=10, name="walks")
 
 # %% [markdown]
-# Both walks end at place 10. Between them lies `cut`, with the strides (4, 2, 1): 4 to the next word, 2 to the next
-# head, 1 to the next feature. `transpose` has only exchanged the first two. But whoever now reads `heads` from first to
-# last has to jump, and PyTorch calls such a tensor *not contiguous*.
+# Both walks end at place 10. But whoever now reads `heads` from first to last has to jump, and PyTorch calls such a
+# tensor *not contiguous*.
 #
-# ## The shorter way
-#
-# Why two steps? `x.reshape(h, n, d)` is one. It raises no error, has the right shape, and loses no number.
-# How many of the 12 stand where the trick puts them: all, half, or fewer?
+# And the way back? `attend` writes its result to a new shelf, all of head 1 before head 2. Ask `view`, which never
+# copies, for the rows of the words:
 
 # %%
-short = x.reshape(h, n, d)  # (h, n, d)
-print("in their place:", (short == heads).sum().item(), "of 12")
+mixed, _ = one.attend(heads, heads, heads)  # (h, n, d), (h, n, n)
+try:
+    mixed.transpose(0, 1).view(n, h * d)
+except RuntimeError as error:
+    print(error)
+print("the same shelf:", shelf(merge(mixed)) == shelf(mixed))
+
+# %% [markdown]
+# On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. No
+# single stride walks like that, so `view` refuses. `reshape` copies all 12 numbers, and does not say so. This copy is
+# what the shorter merge saves, and it is the work that had to be done. (So it is as our `attend` leaves the numbers.
+# PyTorch's own, for a batch on a CPU, leaves them so that nothing is copied.)
+#
+# The package of this book, `annotated_attention`, counts axes from the end, so that others may stand in front:
+
+# %% tags=["hide-input"]
+display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
+
+# %% tags=["proof"]
+assert heads.equal(split_heads(x, h))
+assert heads.equal(three.split_and_stack(x, h))
+assert merge(mixed).equal(three.unstack_and_concatenate(mixed))
+assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
+assert mixed.is_contiguous()
+assert shelf(merge_shorter(mixed)) == shelf(mixed)
+batch = heads.expand(2, h, n, d)                              # (2, h, n, d)
+theirs = F.scaled_dot_product_attention(batch, batch, batch)  # (2, h, n, d)
+assert shelf(theirs.transpose(1, 2).flatten(2)) == shelf(theirs)
+print("✓ The same numbers as splitting and stacking, and as concatenating.")
+
+# %% [markdown] name="two-mistakes-that-keep-every-shape"
+# ## Two mistakes that keep every shape
+#
+# The split has a shorter way, too. It raises no error, has the right shape, and loses no number. How many of the 12
+# stand where the trick puts them: all, half, or fewer?
+
+
+# %%
+def split_shorter(x, h):
+    """Ask for the shape at once."""
+    return x.reshape(h, len(x), -1)
+
+
+print("in their place:", (split_shorter(x, h) == heads).sum().item(), "of 12")
 
 # %% [markdown]
 # Four: the first two and the last two. Here is each walk along the shelf, as far as the end of head 1:
@@ -103,98 +214,8 @@ display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
 # left until head 1 is full, with all of *cat*, half of *drank*, and no *milk*. You wanted to cut every *row*, and you
 # have cut the *shelf*.
 #
-# ## The way back
-#
-# Each head attends, and then all numbers of a word go side by side again, in one row. The split copied nothing. How
-# many numbers does the merge copy?
-#
-# <details><summary>What do you expect?</summary>
-#
-# All 12. `attend` writes its result to a new shelf, where the whole first head stands before the second. In the
-# row of a word, both have to stand side by side.
-#
-# </details>
-
-# %%
-mixed, _ = one.attend(heads, heads, heads)  # (h, n, d), (h, n, n)
-rows = mixed.transpose(0, 1)                # (n, h, d)
-try:
-    rows.view(n, h * d)
-except RuntimeError as error:
-    print(error)
-merged = rows.reshape(n, h * d)  # (n, h * d)
-print("the same shelf:", shelf(merged) == shelf(mixed))
-
-# %% [markdown]
-# On the new shelf, the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1.
-# No single stride walks like that, so `view`, which never copies, refuses. `reshape` does not: where no walk will do, it
-# copies all 12 numbers, and does not say so.
-#
-# Here the merge writes from the upper shelf to the lower one, with its transpose and without. A corner marks each
-# number that lands in a wrong place:
-
-# %% tags=["hide-input"]
-fillings = {
-    "mixed.transpose(0, 1).reshape(n, h * d)": places.view(h, n, d)
-    .transpose(0, 1)
-    .flatten(),
-    "mixed.reshape(n, h * d)": places.flatten(),
-}
-landings(spell(heads), fillings, ["cat", "drank", "milk"], heads=h, name="two-shelves")
-
-# %% [markdown]
-# With the transpose, the lines cross: *cat* gets 1a and 1b from head 1, and 1c and 1d from head 2. Without it, they
-# fall straight down. The same shape, and nothing to copy: that is the temptation. But the row of *cat* now holds two
-# numbers of *drank*.
-#
-# The package's split and merge do just this, and count axes from the end, so that others may stand in front:
-
-# %% tags=["hide-input"]
-display.excerpts(split_heads=(split_heads, "return"), merge_heads=(merge_heads, "return"))
-
-# %% [markdown]
-# The library einops writes both with the letters of the axes, with no transpose to forget:
-#
-# ```python
-# rearrange(x, "... n (h d) -> ... h n d", h=h)
-# rearrange(heads, "... h n d -> ... n (h d)")
-# ```
-#
-# One letter it does not guard: `(d h)` in the place of `(h d)` runs as silently, and gives head 1 every second feature.
-
-# %% tags=["proof"]
-assert torch.equal(split_heads(x, h), x.unflatten(-1, (h, -1)).transpose(-3, -2))
-assert torch.equal(x.unflatten(-1, (d, h)).permute(2, 0, 1)[0], x[:, ::h])  # (d h)
-assert [each.stride() for each in (x, cut, heads)] == [(4, 1), (4, 2, 1), (2, 4, 1)]
-assert torch.equal(merged, merge_heads(mixed))
-assert torch.equal(merged, three.unstack_and_concatenate(mixed))
-assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
-assert (short == heads).flatten().nonzero().flatten().tolist() == [0, 1, 10, 11]
-assert mixed.is_contiguous()
-assert shelf(mixed.reshape(n, h * d)) == shelf(mixed)
-assert torch.equal(mixed.reshape(n, h * d)[0], mixed[0, :2].flatten())  # cat and drank
-print("✓ Merged rightly: the same as concatenating. Merged wrongly: the same shelf.")
-
-# %% [markdown] name="two-mistakes-that-keep-every-shape"
-# ## Two mistakes that keep every shape
-#
-# Each leaves out a transpose: the **wrong split** and the **wrong merge**.
-
-
-# %%
-def split_wrongly(x, h):
-    """Fill the heads, one after the other, in the order of the shelf."""
-    return x.reshape(h, len(x), -1)
-
-
-def merge_wrongly(mixed):
-    """Fill the rows, one after the other, in the order of the shelf."""
-    return mixed.reshape(mixed.size(1), -1)
-
-
-# %% [markdown]
-# Which test finds them? The usual first one is the round trip: split, merge, and compare with the input. Each step
-# can be right or wrong, which makes four ways. Which of them give the input back?
+# So there is a **wrong split**, as there is a **wrong merge**. The usual first test is the round trip: split, merge, and
+# compare with the input. Each step can be right or wrong, which makes four ways. Which of them give the input back?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -203,15 +224,16 @@ def merge_wrongly(mixed):
 #
 # </details>
 #
-# The figure opens at the wrong split. Follow 2c to the result, then untick the merge's transpose, too:
+# The figure opens at the wrong split. Follow 2c down to the result, then untick the merge's transpose, too. A corner
+# marks a number in a wrong place:
 
 
 # %% tags=["fold-input"]
 WAYS = {  # a split and a merge each
     "right": (split_heads, merge_heads),
-    "wrong merge": (split_heads, merge_wrongly),
-    "wrong split": (split_wrongly, merge_heads),
-    "both wrong": (split_wrongly, merge_wrongly),
+    "wrong merge": (split_heads, merge_shorter),
+    "wrong split": (split_shorter, merge_heads),
+    "both wrong": (split_shorter, merge_shorter),
 }
 # %% tags=["hide-input"]
 from matplotlib.patches import Polygon, Rectangle
@@ -249,76 +271,39 @@ def draw_way(ax, name: str, top: float, x: Tensor) -> str:
     return "{0}: head 1 holds {2}, head 2 {3}, the result {4}".format(name, *drawn)
 
 
-drawing, (ax,) = display.panels(450, 375)
+drawing, (ax,) = display.panels(450, 388)
 told = [draw_way(ax, name, top, places) for name, top in zip(WAYS, (0, 3.8, 7.6, 11.4))]
 
 # %% tags=["hide-input"]
 for middle, name in ((2, "input"), (6, "head 1"), (9, "head 2"), (13, "result")):
     ax.text(middle, -0.3, name, ha="center")
-ax.set(xlim=(-4.2, 15.2), ylim=(14.5, -1), aspect="equal")
+ax.add_patch(Rectangle((4.7, -1.7), 5.5, 16.3, fill=False, ec="#808080", ls="--"))
+ax.text(7.5, -1.1, "attention happens here", ha="center", fontsize=9)
+ax.set(xlim=(-4.2, 15.2), ylim=(14.8, -1.9), aspect="equal")
 ax.axis("off")
 static = display.finish(drawing, name="where-numbers-go", alt="; ".join(told))
-data = {"n": 3, "h": 2, "d": 2, "follow": FOLLOW, "split": False, "merge": True}
-display.live(static, "where_numbers_go", data, room=(250, 420))
+data = {"words": ["cat", "drank", "milk"], "h": 2, "d": 2}
+data |= {"follow": FOLLOW, "split": False, "merge": True}
+display.live(static, "where_numbers_go", data, room=(480, 700))
 
 
 # %% [markdown]
-# With both transposes gone, 2c is back in its place, and so is every number. But between split and merge comes attention,
-# and each head has attended to the wrong numbers.
-#
-# What does a mistake do to a sentence? Put the two heads of [Two heads](02_two_heads.ipynb) between a split and a
-# merge, and ask what *it* collects when the last word is *thirsty*, and when it is *sweet*:
-
-# %% tags=["fold-input"]
-WIDE = [torch.cat(matrices, dim=1) for matrices in zip(*two.HEADS)]  # W_Q, W_K and W_V
-
-
-def layer(split, merge):
-    """Build the pair of heads around a way to split and to merge."""
-
-    def attend(x):
-        mixed, _ = one.attend(*(split(x @ w, 2) for w in WIDE))
-        return merge(mixed) @ two.W_O
-
-    return attend
-
-
-sentence, it, cat = one.EMBEDDINGS, one.WORDS.index("it"), one.WORDS.index("cat")
-endings = {"thirsty": sentence, "sweet": one.SWEET_EMBEDDINGS}
-rows = {
-    way: torch.cat([layer(*WAYS[way])(x)[it, :2] for x in endings.values()]).tolist()
-    for way in ("right", "wrong merge")
-}
-asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
-display.show([*zip(*rows.values())], asked, [*rows], corner="“it” collects")
-
-# %% [markdown]
-# 0.38, whatever was asked and whatever the last word. One transpose is missing, nothing raises, and both sentences
-# mean the same. Where has the answer gone? Look for the bold frame, the row of *it*:
-
-# %% tags=["hide-input"]
-display.wrong_merge(name="wrong-merge-of-it")
-
-# %% [markdown]
-# In memory all of head 1 stands before head 2, and without its transpose the merge counts off two cells for each row.
-# So the row of *it* holds what head 2 has found for *drank* and *milk*. Their queries are zeros, so they collect an
-# average. What the heads found for *it* now stands in the rows of *drank* and *was*.
+# With both transposes gone, 2c is back in its place, and so is every number. But on the way each head has attended to
+# the wrong ones.
 
 # %% [markdown] name="two-tests-from-outside"
 # ## Tests from outside
 #
-# In a model of your own you do not know the right numbers. So test it from outside.
-#
-# - **Shuffle** the words. This attention does not know where a word stands, so the rows of the output must be
-#   shuffled along, and hold the same numbers up to rounding.
-# - **Change** one word, here *cat*. The row of another, here *it*, must react.
+# In a model of your own you do not know the right numbers. So look at it from outside. **Shuffle** the words: this
+# attention does not know where a word stands, so the rows of the output must be shuffled along. And **change** one
+# word: the row of another must react.
 
 
-# %% tags=["fold-input"]
-def shuffle_gap(model, x):
-    """Compare the output of shuffled words with the shuffled output."""
+# %%
+def shuffles(model, x):
+    """Say whether the output is shuffled along with the words, up to rounding."""
     order = torch.arange(len(x)).roll(1)  # (n,), the last word comes first
-    return (model(x[order]) - model(x)[order]).abs().max().item()
+    return torch.allclose(model(x[order]), model(x)[order], atol=1e-5)
 
 
 def reacts(model, x, row, word):
@@ -329,17 +314,9 @@ def reacts(model, x, row, word):
 
 
 # %% [markdown]
-# Add a mistake of [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the
-# middle, `(n, h, d)`. Does the shuffle find it?
-#
-# <details><summary>What do you expect?</summary>
-#
-# No. The heads of one word attend to each other, and no word sees another. That is equally wrong wherever the word
-# stands.
-#
-# </details>
-#
-# Look for a column without red:
+# Try them on the pair of heads: change *cat*, and watch *it*. Add a mistake of
+# [the last chapter](03_split_and_stack.ipynb): cut each row rightly, but leave the heads in the middle, `(n, h, d)`. Is
+# there one test that finds all four mistakes? Look for a column without red, *right* aside:
 
 # %% tags=["fold-input"]
 WAYS["heads in the middle"] = (  # cut each row, and leave the heads where they are
@@ -348,16 +325,23 @@ WAYS["heads in the middle"] = (  # cut each row, and leave the heads where they 
 )
 tests = {
     "round trip": lambda split, merge: merge(split(x, h)).equal(x),
-    "shuffle": lambda split, merge: shuffle_gap(layer(split, merge), sentence) < 1e-5,
+    "shuffle": lambda split, merge: shuffles(layer(split, merge), sentence),
     "change": lambda split, merge: reacts(layer(split, merge), sentence, it, cat),
 }
 tried = {name: [test(*way) for test in tests.values()] for name, way in WAYS.items()}
 caught(tried, [*tests])
 
 # %% [markdown]
-# There is none. But shuffle and change together find all four mistakes. Why does the change miss the wrong merge? The row
-# of *it* holds what was found for *drank* and *milk*, and they hear *cat*, too: the wrong row reacts as the right one
-# would. Where no word hears another, as with the heads in the middle, the change alone sees it.
+# There is none. But shuffle and change together find all four:
+#
+# - With the *wrong merge* or the *wrong split* alone, the row of *it* hears *cat*, by way of other words. The change
+#   cannot know that these are the wrong ones; the shuffle can.
+# - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*.
+# - With the *heads in the middle* no word hears another. That is equally wrong wherever the word stands, so the
+#   shuffle sees nothing, and only the change does.
+#
+# Take more words than heads. With as many words as heads, and both steps wrong, each head swallows one whole word, and
+# the shuffle sees nothing.
 
 # %% tags=["proof"]
 one_wrong = [False, False, True]
@@ -368,18 +352,17 @@ assert tried == {
     "both wrong": [True, False, False],
     "heads in the middle": [True, True, False],
 }
-assert not (sentence @ WIDE[0])[2:4].any()  # the queries of drank and milk
-mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
-assert torch.equal(merge_wrongly(mixed)[it], mixed[1, 2:4].flatten())  # drank and milk
-for word, head in (("drank", 0), ("was", 1)):
-    assert merge_wrongly(mixed)[one.WORDS.index(word), 2:].equal(mixed[head, it])
-print("✓ Only the right way passes all three tests.")
+assert split_shorter(sentence, 2)[0].flatten().equal(sentence[:4].flatten())
+assert shuffles(layer(*WAYS["both wrong"]), sentence[:2])  # two words, two heads
+print(
+    "✓ Only the right way passes all three; with two words, both wrong passes the shuffle."
+)
 
 # %% [markdown]
-# Here are both in one block to copy, for random weights, float32, no mask, positions or dropout:
+# Both in one block to copy, with guards, for random weights, float32, no mask, positions or dropout:
 
 
-# %%
+# %% tags=["fold-input"]
 def test_from_outside(model, x, num_heads):
     """Shuffle the words of x, then change the last one; W_O must not be zero."""
     assert len(x) > num_heads > 1, "take two heads or more, and more words than heads"
@@ -424,9 +407,6 @@ assert [text.split()[0] for text in refused] == ["return", "take", "a"]
 print("✓ It passes the right way and PyTorch's class, and refuses the other four ways.")
 
 # %% [markdown]
-# If your model wants a batch, hand over `lambda x: model(x[None])[0]`; if it also returns weights, `lambda x:
-# model(x[None])[0][0]`. [Testing attention](17_testing_attention.ipynb) has more tests.
-#
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. In
 # > [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
 # > the wrong merge falls, and left to write on its own, it writes almost nothing that is right.
@@ -468,7 +448,7 @@ for length in (2, 3, 4, 5, 8):
     words = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
     pairs = [(i, j) for i in range(length) for j in range(length) if i != j]
     react = sum(reacts(both, words, i, j) for i, j in pairs)
-    first, finds = reacts(both, words, 0, length - 1), shuffle_gap(both, words) > 1e-12
+    first, finds = reacts(both, words, 0, length - 1), not shuffles(both, words)
     found[length] = [finds, f"{react} of {len(pairs)}", first]
 names = ["the shuffle finds it", "pairs that react", "first row to last word"]
 display.show(found, columns=names, corner="words")
@@ -481,15 +461,14 @@ for heads in range(2, 6):
         words = torch.randn(length, 2 * heads, dtype=torch.float64)  # (length, ...)
         for way in ("wrong merge", "wrong split", "both wrong"):
             wrong = Reshaped(2 * heads, heads, *WAYS[way]).double()
-            assert shuffle_gap(attending(wrong), words) > 1e-12
+            assert not shuffles(attending(wrong), words)
 print("✓ With more words than heads, up to 9 and 5, one shuffle finds each of the three.")
 
 # %% [markdown]
 # With 2 or 4 words, each head is filled from a single word. No word then sees another, and the
 # shuffle moves whole heads, so it finds nothing. This happens wherever the number of words divides
 # the number of heads, and in none of the cases tried with more words than heads. Some pairs react at the other
-# lengths, so one pair taken at random may reveal nothing. (Nor is a random order safe: with 3 words, one in six
-# is the order as it was.)
+# lengths, so one pair taken at random may reveal nothing.
 
 # %% tags=["proof"]
 reshaped, stacked = Reshaped(24, 4).double(), three.SplitAndStack(24, 4).double()
@@ -553,16 +532,17 @@ my_place = (0, 2, 1)
 exercises.reshape_trick.check_place.folded(my_place)
 
 # %% [markdown]
-# ### Repair a split
+# ### Repair a merge
 #
-# *Easy, 5 minutes.* This function returns the right shape, with the numbers in wrong places. Repair the function:
-# `x` is `(n, h * d)`, and in the result, `(h, n, d)`, every head has its own features of every word.
+# *Easy, 3 minutes.* This merge has its transpose, gives the right shape, and raises no error. Yet each row mixes words.
+# Repair the function: `mixed` is `(h, n, d)`, and row i of the result, `(n, h * d)`, holds what head 1 has found for
+# word i, then what head 2 has, and so on.
 
 
 # %% tags=["exercise"]
-def repaired(x: Tensor, num_heads: int) -> Tensor:
-    """Split the features into heads."""
-    return x.reshape(num_heads, -1, x.size(-1) // num_heads)  # repair this
+def repaired(mixed: Tensor) -> Tensor:
+    """Merge the heads."""
+    return mixed.transpose(1, 2).reshape(mixed.size(1), -1)  # repair this
 
 
 # %%
@@ -571,35 +551,27 @@ exercises.reshape_trick.check_repaired(repaired)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A reshape reads the numbers in the order of the axes: word by word. The first head fills up with
-# the first words.
+# A reshape reads the numbers in the order of the axes, the first axis slowest. Which axis has to be the slowest, so
+# that a row is filled from one word?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Cut only the features, and leave the words where they are: `(n, h, d)`. Which of the two new axes
-# comes first, `h` or `d`?
-#
-# </details>
-#
-# <details><summary>Hint 3</summary>
-#
-# Then change the order of the axes. That takes `transpose` or `permute`, not another reshape.
+# The words, then the heads, then the features: `(n, h, d)`. Which two axes of `(h, n, d)` change places?
 #
 # </details>
 
 
 # %% tags=["solution"]
-def repaired(x: Tensor, num_heads: int) -> Tensor:
-    """Split the features into heads.
+def repaired(mixed: Tensor) -> Tensor:
+    """Merge the heads.
 
     Args:
-        x: (n, h * d), one row per word.
-        num_heads: how many.
+        mixed: (h, n, d), what each head has found for each word.
     """
-    cut = x.unflatten(-1, (num_heads, -1))  # (n, h, d)
-    return cut.transpose(0, 1)              # (h, n, d)
+    rows = mixed.transpose(0, 1)            # (n, h, d)
+    return rows.reshape(mixed.size(1), -1)  # (n, h * d)
 
 
 exercises.reshape_trick.check_repaired.folded(repaired)
@@ -612,13 +584,13 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i \cdot d + j}$$
 # >
 # > - split: `x.unflatten(-1, (h, d)).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
-# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies all
-# >   numbers where head 1 lies before head 2 in memory, as `attend` leaves them, unless n = 1
+# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies the numbers of
+# >   several words, as `attend` leaves them
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
-# > A reshape keeps the reading order, the last axis fastest; a transpose changes which axis is read first. Both
-# > mistakes keep every shape, and together they survive the round trip. So shuffle the words, more of them than
-# > heads, change the last one, and watch the first.
+# > A reshape keeps the reading order, the last axis fastest; a transpose changes which axis is read first. Together
+# > both mistakes survive the round trip. To find them, take more words than heads. Shuffle the words: the rows must
+# > move along. Change the last word: the first row must react.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

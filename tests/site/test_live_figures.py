@@ -553,22 +553,25 @@ def call_bytes(data):
 
 
 def where_numbers_go(data):
-    n, h, d = (data[name] for name in "nhd")
+    n, h, d = len(data["words"]), data["h"], data["d"]
     x = torch.arange(n * h * d).view(n, h * d)  # (n, h * d)
     named = [f"{i // (h * d) + 1}{'abcdefgh'[i % (h * d)]}" for i in range(n * h * d)]
     wrong = split_without_transpose(x, h)  # (h, n, d)
     right = split_heads(x, h)              # (h, n, d)
-    for done, way, heads, made in [
-        (None, "Wrong split", wrong, [x, wrong, wrong.transpose(0, 1), merge_heads(wrong)]),
-        (("checkbox", "transpose in the merge", ""), "Both wrong", wrong, [x, wrong, x]),
-        (("checkbox", "transpose in the split", ""), "Wrong merge", right, None),
-        (("slider", "follow", "End"), "Wrong merge", right, None),
+    for done, way, heads, made, lit in [
+        (None, "Wrong split", wrong, merge_heads(wrong), "2c"),
+        (("checkbox", "transpose in the merge", ""), "Both wrong", wrong, x, "2c"),
+        (("checkbox", "transpose in the split", ""), "Wrong merge", right, None, "2c"),
+        (("slider", "follow", "End"), "Wrong merge", right, None, named[-1]),
     ]:
-        shown = {".aa-lit >> nth=0": ["2c" if not done or done[0] == "checkbox" else named[-1]]}
-        for i, each in enumerate(made or []):
+        made = heads.reshape(n, h * d) if made is None else made
+        shown = {".aa-lit text": [lit] * 3}
+        for i, each in enumerate((x, heads, made)):
             cells = [named[number] for number in each.flatten().tolist()]
-            shown[f".aa-slabs >> nth={i} >> .aa-lane > span"] = cells
+            shown[f".aa-block-{i} text"] = cells
         astray = int((heads != right).sum())
+        hears = ", on the wrong numbers" if astray else ""
+        shown["text:text-matches('^attention')"] = [f"attention happens here{hears}"]
         yield done, [f"{way}. In a wrong place: {astray} of {n * h * d} numbers"], shown
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 from torch import Tensor
 
 from annotated_book.display._html import Output
 from annotated_book.display._live import live
-from annotated_book.display.plots import COLOURS, FAINT, finish, panels
+from annotated_book.display.plots import COLOURS, finish, panels
 
 _BOARD = 16  # places of one board, at most
 _ROW = 4.4  # from one board to the next
@@ -176,80 +176,74 @@ def _draw_step(
     ax.text(x, y, str(stride), color=colour, weight="bold", **_MIDDLE)
 
 
-def landings(
-    labels: Sequence[str],
-    orders: Mapping[str, Tensor],
-    words: Sequence[str],
-    *,
-    heads: int,
-    name: str,
-) -> Output:
-    """Draw two shelves for each way to merge: where a number comes from, and where it lands.
+def landings(words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, name: str) -> Output:
+    """Draw how the rows of a result are merged from memory, where head stands after head.
 
     Args:
-        labels: what stands in each place of the upper shelf, head by head.
-        orders: by the code that merges, the places of the upper shelf in the order in which the
-            lower one is filled; the first way is the right one.
-        words: to which the lower shelf belongs, from the left; as many places to each.
-        heads: how many of them the upper shelf holds.
+        words: n of them.
+        ways: by what is said over each, (n, h): for each row, from which places of memory it is
+            merged, counted in words.
+        who: the index of the word that stands out.
         name: the figure's name, see ``finish``.
 
     Examples:
         >>> import torch
         >>> from annotated_book.display.memory import landings
-        >>> orders = {"right": torch.tensor([0, 2, 1, 3]), "wrong": torch.arange(4)}
-        >>> landings(["1a", "2a", "1b", "2b"], orders, ["it", "is"], heads=2, name="small-merge")
-        Figure: Two shelves. right: it 1a 1b, is 2a 2b, 4 of 4 where they belong. wrong: it 1a 2a, \
-is 1b 2b, 2 of 4 where they belong.
+        >>> places = torch.arange(4)
+        >>> ways = {"right": places.view(2, 2).T, "wrong": places.view(2, 2)}
+        >>> landings(["it", "is"], ways, who=0, name="small-merge")
+        Figure: From what the row of “it” is merged. right: head 1 for it, head 2 for it. wrong: \
+head 1 for it, head 1 for is.
     """
-    count, right = len(labels), next(iter(orders.values())).tolist()
-    each = count // len(words)
-    drawing, axes = panels(540, 215 * len(orders), rows=len(orders))
+    n, count = next(iter(ways.values())).shape
+    drawing, axes = panels(330 * len(ways), 21 * n * count + 66, columns=len(ways))
     said = []
-    for ax, (made, order) in zip(axes, orders.items(), strict=True):
-        places = order.tolist()
-        _draw_heads(ax, labels, heads)
-        for to, place in enumerate(places):
-            look = _look(place * heads // count)
-            ax.plot([place + 0.47, to + 0.47], [1.06, 3.94], **look, alpha=0.9, lw=1.6)
-            _draw_place(ax, to, 4, labels[place], look["color"], astray=place != right[to])
-        for i, word in enumerate(words):
-            edge: dict[str, Any] = {"facecolor": "none", "edgecolor": FAINT, "linewidth": 1.2}
-            ax.add_patch(Rectangle((each * i - 0.01, 3.96), each - 0.04, 1.08, **edge))
-            ax.text(each * (i + 0.5), 5.6, word, ha="center", va="center", fontsize=19)
-        stay = sum(a == b for a, b in zip(places, right, strict=True))
-        ax.set_title(made, fontsize=19, loc="left")
-        ax.set(xlim=(-0.1, count + 0.1), ylim=(6, -1.1))
+    for ax, (title, rows) in zip(axes, ways.items(), strict=True):
+        ax.set(xlim=(-1.3, 13.4), ylim=(n * count + 0.1, -3))
         ax.axis("off")
-        rows = (
-            " ".join([word, *(labels[place] for place in places[each * i : each * (i + 1)])])
-            for i, word in enumerate(words)
-        )
-        said.append(f"{made}: {', '.join(rows)}, {stay} of {count} where they belong.")
-    return finish(drawing, name=name, alt=f"Two shelves. {' '.join(said)}")
+        for x, y, text in ((5.5, -2.4, title), (1.4, -0.6, "in memory"), (8.1, -0.6, "the result")):
+            ax.text(x, y, text, **_SMALL | {"fontsize": 14})
+        for head in range(count):
+            look: dict[str, Any] = {"color": _look(head)["color"], "rotation": 90}
+            ax.text(-0.6, n * (head + 0.5), f"head {head + 1}", **_SMALL | look)
+            for i, word in enumerate(words):
+                _draw_found(ax, 0, n * head + i, word, head, bold=i == who)
+        for i, row in enumerate(rows.tolist()):
+            _draw_merged(ax, words, i, row, who)
+        found = (f"head {place // n + 1} for {words[place % n]}" for place in rows[who].tolist())
+        said.append(f"{title}: {', '.join(found)}.")
+    alt = f"From what the row of “{words[who]}” is merged. {' '.join(said)}"
+    return finish(drawing, name=name, alt=alt)
+
+
+_SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
 
 
 def _look(head: int) -> dict[str, Any]:
     return {"color": COLOURS["hd"[head % 2]], "linestyle": "-" if head % 2 == 0 else "--"}
 
 
-def _draw_heads(ax: Axes, labels: Sequence[str], heads: int) -> None:
-    width = len(labels) // heads
-    for head in range(heads):
-        colour = _look(head)["color"]
-        middle = {"ha": "center", "va": "center", "fontsize": 19, "color": colour}
-        ax.text(width * (head + 0.5), -0.6, f"head {head + 1}", **middle)
-        for place in range(width * head, width * (head + 1)):
-            _draw_place(ax, place, 0, labels[place], colour, astray=False)
+def _draw_found(ax: Axes, x: float, y: float, word: str, head: int, *, bold: bool) -> None:
+    """Draw what a head has found for a word."""
+    look: dict[str, Any] = {"color": _look(head)["color"], "alpha": 0.5 if bold else 0.16, "lw": 0}
+    ax.add_patch(Rectangle((x + 0.03, y + 0.05), 2.8, 0.9, **look))
+    weight = {"weight": "bold" if bold else "normal"}
+    ax.text(x + 1.43, y + 0.53, word, **_SMALL | weight)
 
 
-def _draw_place(ax: Axes, x: float, y: float, label: str, colour: str, *, astray: bool) -> None:
-    """Draw a place with its number; a corner marks one that belongs elsewhere."""
-    ax.add_patch(Rectangle((x, y), 0.94, 1, color=colour, alpha=0.25, lw=0))
-    if astray:
-        corner = [(x + 0.7, y), (x + 0.94, y), (x + 0.94, y + 0.3)]
-        ax.add_patch(Polygon(corner, color="black", lw=0))
-    ax.text(x + 0.45, y + 0.54, label, ha="center", va="center", fontsize=19)
+def _draw_merged(ax: Axes, words: Sequence[str], i: int, row: Sequence[int], who: int) -> None:
+    """Draw a row of the result, and a line from each place to it."""
+    n, h = len(words), len(row)
+    left, top, bold = 5.2, h * (i + 0.5) - 0.5, {"weight": "bold" if i == who else "normal"}
+    for j, place in enumerate(row):
+        mine = i == who or place % n == who
+        look = _look(place // n) | {"lw": 2.4 if mine else 0.8, "alpha": 1 if mine else 0.35}
+        ax.plot([2.9, left - 0.05], [place + 0.5, top + (j + 1) / (h + 1)], **look)
+        _draw_found(ax, left + 2.9 * j, top, words[place % n], place // n, bold=place % n == who)
+    if i == who:
+        edge: dict[str, Any] = {"edgecolor": "black", "linewidth": 2.5, "zorder": 3}
+        ax.add_patch(Rectangle((left - 0.05, top - 0.1), 2.9 * h + 0.08, 1.2, fill=False, **edge))
+    ax.text(left + 2.9 * h + 0.25, top + 0.53, words[i], **_SMALL | bold | {"ha": "left"})
 
 
 def _draw_places(

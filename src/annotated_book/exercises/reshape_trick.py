@@ -1,4 +1,4 @@
-"""Exercises of "The reshape trick": one number, and a wrong split."""
+"""Exercises of "The reshape trick": one number, and a wrong merge."""
 
 import torch
 from torch import Tensor
@@ -40,40 +40,43 @@ check_place = Exercise(
 )
 
 
-def _where_from(answer: object, found: Tensor, right: Tensor, x: Tensor, h: int) -> str | None:
-    """Say which word stands in the wrong place, if all numbers are those of x."""
-    same = found[..., None] == x.flatten()
+def _where_from(answer: object, found: Tensor, right: Tensor, mixed: Tensor) -> str | None:
+    """Say whose number stands in the wrong row, if all numbers are those of mixed."""
+    same = found[..., None] == mixed.flatten()
     if found.shape != right.shape or not same.any(-1).all():
         return None
-    word = same.int().argmax(-1) // x.size(1)  # (h, n, d)
-    strange = (word != torch.arange(len(x))[:, None]).nonzero()
+    word = same.int().argmax(-1) // mixed.size(2) % mixed.size(1)  # (n, h * d)
+    strange = (word != torch.arange(len(found))[:, None]).nonzero()
     if not len(strange):
-        return "every row keeps its word, but the first d features belong to the first head."
-    head, row, _ = place = tuple(strange[0].tolist())
+        return "every row keeps its word, but head 1 comes first, with its features in order."
+    row, column = strange[0].tolist()
     return (
-        f"it mixes words: heads[{head}, {row}] holds features of word {word[place]}. Row {row} "
-        f"of every head belongs to word {row}, all counted from 0."
+        f"it mixes words: row {row} holds what was found for word {word[row, column]}, counted "
+        "from 0. A reshape fills the rows in the order of the axes, the first one slowest."
     )
 
 
 check_repaired = Exercise(
     name="repaired",
-    right=lambda x, h: torch.stack(x.chunk(h, -1)),
+    right=lambda mixed: torch.cat(list(mixed), -1),
     praise=(
-        "right, and so are the gradients: the same as split and stack. First cut the features, "
-        "then move the heads in front."
+        "right, and so are the gradients: the same as concatenating. First the words come in "
+        "front, then the heads go side by side."
     ),
     wrong={
-        "the features are cut correctly, but the words still come first: (n, h, d). Move the "
-        "heads in front.": lambda x, h: x.view(len(x), h, -1),
-        "each head is right but transposed: (h, d, n).": lambda x, h: torch.stack(x.mT.chunk(h)),
-        "the heads are interleaved: each takes every h-th feature. The first d features belong to "
-        "the first head, so cut them into (h, d), not into (d, h).": (
-            lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1)
+        "the words come in front, but the heads are not side by side yet: (n, h, d).": (
+            lambda mixed: mixed.transpose(0, 1)
         ),
+        "that transpose exchanges the words with the features. The heads and the words have to "
+        "change places.": lambda mixed: mixed.mT.reshape(mixed.size(1), -1),
+        "without a transpose, a reshape keeps the reading order, all of head 1 first, and each row "
+        "mixes words.": lambda mixed: mixed.reshape(mixed.size(1), -1),
+        "the heads are interleaved: each row begins with feature 0 of every head. All features of "
+        "head 1 come first.": lambda mixed: mixed.permute(1, 2, 0).flatten(1),
+        "the heads are in reversed order.": lambda mixed: torch.cat(list(mixed)[::-1], -1),
     },
     sizes=[{"h": 4, "n": 3, "d": 6}, {"h": 3, "n": 5, "d": 2}],
-    draw=lambda h, n, d: {**normal(x=(n, h * d)), "num_heads": h},
-    shape="(h, n, d)",
+    draw=lambda h, n, d: normal(mixed=(h, n, d)),
+    shape="(n, h * d)",
     why=_where_from,
 )

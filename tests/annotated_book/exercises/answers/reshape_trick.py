@@ -10,8 +10,8 @@ from annotated_attention import split_heads
 X = torch.arange(3 * 4).view(3, 4)
 
 
-def by_einsum(x: Tensor, num_heads: int) -> Tensor:
-    return torch.einsum("nhd->hnd", x.unflatten(1, (num_heads, -1)))
+def by_einsum(mixed: Tensor) -> Tensor:
+    return torch.einsum("hnd->nhd", mixed).flatten(1)
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
@@ -22,12 +22,16 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
     ],
     "check_repaired": [
         (by_einsum, "✓ repaired: right"),
-        (lambda x, h: x.reshape(h, len(x), -1), "heads[0, 1] holds features of word 0. Row 1"),
-        (lambda x, h: x.view(len(x), -1, h).permute(2, 0, 1), "to the first head, so cut them"),
-        (lambda x, h: by_einsum(x, h).flip(0), "every row keeps its word, but the first d"),
+        (lambda mixed: mixed.mT.flatten().view(mixed.size(1), -1), "words with the features"),
+        (lambda mixed: mixed.flatten().view(mixed.size(1), -1), "without a transpose, a reshape"),
+        (lambda mixed: mixed.transpose(0, 1), "not side by side yet: (n, h, d)"),
+        (lambda mixed: mixed.permute(1, 2, 0).flatten(1), "the heads are interleaved"),
+        (lambda mixed: by_einsum(mixed.flip(0)), "the heads are in reversed order"),
+        (lambda mixed: by_einsum(mixed.flip(2)), "every row keeps its word, but head 1 comes"),
+        (lambda mixed: by_einsum(mixed.roll(1, 1)), "it mixes words: row 0 holds what was found"),
         (
-            lambda x, h: by_einsum(x, h) if h == 4 else x.view(h, len(x), -1),
-            "not with h = 3, n = 5, d = 2: it mixes words",
+            lambda mixed: by_einsum(mixed) if len(mixed) == 4 else mixed.reshape(5, -1),
+            "not with h = 3, n = 5, d = 2: without a transpose",
         ),
     ],
 }
