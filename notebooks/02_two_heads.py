@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *11 minutes and 2 of exercises. Afterwards you can say what one head mixes, and write any
+# *10 minutes and 4 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -11,8 +11,7 @@
 # > the **cold** cat drank **warm** milk
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
-# head has already added each adjective to its noun. (For that it must know where words stand: [*positions*, chapter
-# 9](09_transformer.ipynb).) Now *drank* wants to know how warm the drinker is, and how warm
+# head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
 # the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in what it has.
 # What comes home in the glass?
 
@@ -50,13 +49,18 @@ ALL_25 = torch.stack([scene(*both) for both in GRID.tolist()])  # (25, 4, 4)
 display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
-# Give *drank* a head of width 1, so that each of its matrices is a single column, which picks features. Words
-# with *action* ask, words are found by *animal* or *food*, and they hand over their *warmth*. Let the head
-# (`one.attend` is the `attend` of the last chapter) read both sentences, and a third in which nothing is warm or cold.
-# What it brings home stands in the last column.
+# Give *drank* a head of width 1, so that each of its matrices is a single column, which picks features:
+#
+# | asks, $W_Q$ | found by, $W_K$ | gives, $W_V$ |
+# |---|---|---|
+# | *action* | *animal* + *food* | *warmth* |
+#
+# Let it read both sentences, and a third in which nothing is warm or cold. What the head brings home stands in the last
+# column.
 
 # %%
-animal, food, action, warmth = torch.eye(4).split(1, dim=1)  # (4, 1), one picks animal, ...
+picks = torch.eye(4)  # the columns 1 0 0 0, 0 1 0 0, and so on
+animal, food, action, warmth = picks.split(1, dim=1)  # (4, 1), one column each
 drank, rows = CLAUSE.index("drank"), []
 for x in (scene(2, -2), scene(-2, 2), scene(0, 0)):
     found, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
@@ -84,8 +88,9 @@ display.show(torch.stack(rows), [*scenes], FEATURES)
 # The first two do: 1.00 and −1.00. But the third, a cat that is neither warm nor cold, beside hot milk, brings home the
 # same row as the first. Three of a row's four numbers are the same in every scene, so one number is left for two unknowns.
 #
-# In the figure every point is a scene. Drag the point along its line: both warmths change, and the number does not.
-# Change the share, and *hot milk* falls off the line; but others lie on it now. Then call in the second head.
+# In the figure every point is a scene. Drag the point: it keeps to its line, both warmths change, and the number that
+# comes home does not. Change the share, and *hot milk* falls off the line; but other scenes lie on it now. Then call in
+# a second head, with the shares exchanged, and try to drag once more.
 
 # %% tags=["hide-input"]
 confused = {name: scenes[name] for name in ("warm cat", "hot milk")}
@@ -93,16 +98,29 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
 # One number cannot hold two unknowns. One head knows on which line a scene lies, but not where on the
-# line. A second head that leans the other way has another line, and two lines cross in one point. (At a share of 0.5
+# line. The second head has another line, and two lines cross in one point. (At a share of 0.5<!-- setting -->
 # they lie on each other: two heads that look alike are one.)
 #
-# Could other matrices help the one head? It brings home $w$ times the values, where $w$ is the row of weights for
+# Could other values help the one head? It brings home $w$ times the values, where $w$ is the row of weights for
 # *drank*. Move the brackets:
 #
 # $$w\,(X W_V) = (w X)\,W_V$$
 #
-# On the right the words are poured together first, and the matrix sees nothing but the mix. So do all that follow, as
-# long as $w$ is the same in all scenes. (Where it is not, one head can [cheat](#cell-id=a-head-that-cheats).)
+# On the left, each word is first turned into what it gives, and then these are poured together. On the right, the words
+# themselves are poured together first, and $W_V$ is given the mix. Both sides are equal, so look at the right. There
+# *warm cat* and *hot milk* are one and the same mix, as the table shows; in its last column,
+#
+# $$\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1 = \tfrac34 \cdot 0 + \tfrac14 \cdot 4.$$
+#
+# Choose any $W_V$ you like: it only ever sees that mix. So does everything after it, as long as $w$ is the same in
+# all scenes. (Where it is not, one head can [cheat](#cell-id=a-head-that-cheats).)
+
+# %% tags=["proof"]
+for _ in range(100):
+    w_v = torch.randn(4, 4)  # (e, d)
+    warm, hot = (lean @ (scene(*scenes[name]) @ w_v) for name in ("warm cat", "hot milk"))
+    torch.testing.assert_close(warm, hot)
+print("✓ With a hundred random W_V, warm cat and hot milk still bring home the same.")
 
 # %% [markdown]
 # ## Two glasses
@@ -117,7 +135,7 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 # What *drank* collects from the two is put side by side, which is called **concatenation**. $W_O$ is
 # one matrix for both: its first row belongs to head 1, its second to head 2.
 
-# %%
+# %% tags=["fold-input"]
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
 merged = []
 for x in (scene(2, -2), scene(-2, 2)):
@@ -138,9 +156,9 @@ display.beside(
 # *Drank* receives the cat's warmth under *animal* and the milk's under *food*; what the heads add is summed. (A little
 # attention goes to the other words, hence 1.98.)
 #
-# That is what a second head is for: two answers about one feature, from two words. In self-attention, for h heads and the words $X$
-# [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)], where each head has three
-# matrices of its own:
+# That is what a second head is for: two answers about one feature, from two words. Each head has three matrices of its
+# own. In self-attention, for h heads and the words $X$
+# [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]:
 #
 # $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
 #
@@ -151,13 +169,19 @@ display.beside(
 #
 # The head of the last chapter asks whether something is said about an animal. Its *no* leaves open whether anything is
 # said about a food. So give *it* a second head: the first, with animal and food exchanged.
+#
+# | | asks, $W_Q$ | found by, $W_K$ | gives, $W_V$ | under, $W_O$ |
+# |---|---|---|---|---|
+# | head 1 | *quality*, with 2 and 1 | *animal* and *quality* | *quality* | *animal* |
+# | head 2 | *quality*, with 2 and 1 | *food* and *quality* | *quality* | *food* |
 
-# %%
+# %% tags=["fold-input"]
 SWAP = [1, 0, 2, 3]  # animal and food change places
 HEADS = [(one.W_Q, one.W_K, one.W_V), (one.W_Q, one.W_K[SWAP], one.W_V)]
 W_O = torch.cat([one.W_O, one.W_O[:, SWAP]])  # (h * d, e), under animal, under food
 
 
+# %%
 def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
     """Run one head after the other, and put what they collect side by side."""
     heads = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in HEADS]
@@ -177,7 +201,7 @@ display.looks([(one.WORDS, weights), (one.SWEET, others)], it, name="two-heads-a
 
 # %% [markdown]
 # They trade roles. With *thirsty*, the thickest line, 0.80, is that of head 2 to *milk*. Is that where *it* receives
-# most?
+# most? (The last chapter's line between *no* and *yes* is 3/8.)
 
 # %%
 sentences = one.EMBEDDINGS, one.SWEET_EMBEDDINGS
@@ -185,8 +209,8 @@ rows = torch.stack([two_heads(x)[0][it] for x in sentences])  # (2, 4)
 display.show(rows, ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# No, least: 0.19 under food, because *milk* has no quality to hand over. The animal head, which looks at two words by halves,
-# brings home 0.97. With *sweet* it is the other way round: two questions, two glasses, and neither answer waters down
+# No, least: 0.19 under food, a clear *no*, because *milk* has no quality to hand over. The animal head, which looks at
+# two words by halves, brings home 0.97, a *yes*. With *sweet* it is the other way round: two questions, two glasses, and neither answer waters down
 # the other. (Each head's weights add up to one on their own.)
 
 # %% [markdown]
@@ -253,9 +277,7 @@ display.show(counts, columns=["width of a head", "matrices", "numbers"])
 # %% [markdown]
 # Eight heads have exactly as many numbers as one: $3e^2$ for all of them, whatever h is, and $e^2$ for $W_O$. They
 # pay with their width. One of eight compares words by 4 numbers and brings home 4, where the single head has 32 of
-# each. (The first Transformer splits a width of 512 into 8 heads of 64
-# [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]; Llama 3.1<!-- quoted --> 8B has 32 heads of 128.)
-# What grows is the number of matrices, $3h + 1$, and with it the products that run one after the other.
+# each. What grows is the number of matrices, $3h + 1$, and with it the products that run one after the other.
 
 # %% tags=["proof"]
 pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
@@ -264,9 +286,6 @@ for head, matrices in zip(pair.heads, HEADS):
     for parameter, matrix in zip(head.parameters(), matrices):
         parameter.data = matrix
 torch.testing.assert_close(pair(x, x, x), two_heads(x))
-print("✓ With the matrices of the pair, the list returns what two_heads returned.")
-
-# %% tags=["proof"]
 queries = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)  # (3, 8)
 words = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)    # (5, 8)
 listed = Heads(embed_dim=8, num_heads=4).double()
@@ -283,7 +302,27 @@ learned = [matrix for part in parts for matrix in part.parameters()]
 of_queries, of_words, *found = one.gradients(sum(outs), [queries, words, *learned])
 of_heads = [matrix for i, matrix in enumerate(found) if i % 4 != 3]
 torch.testing.assert_close(mine, (of_queries, of_words, torch.cat(found[3::4]), *of_heads))
-print("✓ Several heads are single heads, added up: output, weights, gradients.")
+print("✓ The list returns what two_heads returned, and is single heads, added up.")
+
+# %% [markdown]
+# Why `nn.ModuleList`, when a Python list holds the same heads? Exchange it for one, and count what an
+# optimiser would train and a checkpoint would hold:
+
+# %% tags=["fold-input"]
+right, plain = Heads(embed_dim=8, num_heads=4), Heads(embed_dim=8, num_heads=4)
+heads = list(plain.heads)
+del plain.heads
+plain.heads = heads  # the same heads, in a Python list
+counts = {}
+for name, model in (("nn.ModuleList", right), ("a Python list", plain)):
+    trained = sum(matrix.numel() for matrix in model.parameters())
+    counts[name] = trained, len(model.state_dict())
+display.show(counts, columns=["numbers trained", "matrices saved"])
+
+# %% [markdown]
+# > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of 256 numbers are
+# > trained: a module does not look into such a list. Its heads are not saved either, and stay behind when the module
+# > moves to another dtype or device.
 
 # %% [markdown]
 # ## Which would you rather train?
@@ -343,20 +382,21 @@ for ax, heads, kind, letter in zip(axes, (1, 2), ("one head", "two heads"), "hd"
     ax.set_title(kind, fontsize=13)
     ax.set(xlabel="the cat's warmth", ylabel="the milk's", aspect="equal")
     ax.set(xlim=(-2.4, 2.4), ylim=(-2.4, 2.4), xticks=[-2, 0, 2], yticks=[-2, 0, 2])
-    told.append(f"{kind} {runs(heads, 'blind').quantile(0.5):.2f}")
+    told.append(f"{runs(heads, 'blind').quantile(0.5):.2f} for {kind}")
 caption = (
     "Crosses are the 25 scenes, dots the answers after 150 steps, and a grey line joins "
 )
 always = GRID.square().mean().sqrt()  # how far off is who always answers 0
-caption += f"the two. The error (root mean square): always 0 {always:.2f}; median of 20 "
-caption += f"longer runs, {', '.join(told)}."
+caption += (
+    f"the two. The error (root mean square) is {always:.2f} for who always answers 0. In "
+)
+caption += f"20 longer runs it is, by the median, {' and '.join(told)}."
 alt = "Answers to 25 scenes. Those of one head lie on a line, those of two on their scenes."
 display.finish(drawing, name="answers-of-drank", alt=alt, caption=caption)
 
 # %% [markdown]
-# The answers of one head lie on a line: it knows one mix of the two warmths, and has to guess the rest. Who always
-# answers 0 is off by 1.41. One head stays off by 1.00 in all of 20 runs, and two heads come to 0.00. (With other seeds, a
-# rare run of them stays at 1.00.)
+# The answers of one head lie on a line: it knows one mix of the two warmths, and has to guess the rest. It stays off by
+# 1.00 in all of its 20 runs, and two heads come to 0.00.
 
 # %% [markdown] name="a-head-that-cheats"
 # <!-- deeper: A head that cheats -->
@@ -431,29 +471,35 @@ display.finish(drawing, name="seeing-runs", alt=alt, caption=caption)
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## The mistake people make here
-#
-# Why `nn.ModuleList`, when a Python list holds the same heads? Exchange it for one, and count what an
-# optimiser would train and a checkpoint would hold.
-
-# %%
-right, plain = Heads(embed_dim=8, num_heads=4), Heads(embed_dim=8, num_heads=4)
-heads = list(plain.heads)
-del plain.heads
-plain.heads = heads  # the same heads, in a Python list
-counts = {}
-for name, model in (("nn.ModuleList", right), ("a Python list", plain)):
-    trained = sum(matrix.numel() for matrix in model.parameters())
-    counts[name] = trained, len(model.state_dict())
-display.show(counts, columns=["numbers trained", "matrices saved"])
-
-# %% [markdown]
-# > **Pitfall.** `self.heads = heads`, a plain Python list. Every output has the right shape, and 64 of 256 numbers are
-# > trained: a module does not look into such a list. Its heads are not saved either, and stay behind when the module
-# > moves to another dtype or device.
-#
 # ## Exercises
 #
+# ### Which scene was it?
+#
+# *Easy, 2 minutes.* Take a pencil. One head takes three quarters from the cat and one quarter from the milk, and brings
+# home 2. Another takes one quarter from the cat and three quarters from the milk, and brings home 0. How warm are the
+# two?
+
+# %% tags=["exercise"]
+my_scene = (None, None)  # cat, milk
+
+# %%
+from annotated_book import exercises
+
+exercises.two_heads.check_scene(my_scene)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The second head brings home 0, so the cat is as far on one side of 0 as three times the milk on the other.
+#
+# </details>
+
+# %% tags=["solution"]
+my_scene = (3, -1)
+
+exercises.two_heads.check_scene.folded(my_scene)
+
+# %% [markdown]
 # ### Add up the heads
 #
 # *Easy, 2 minutes.* Concatenating the heads and multiplying by $W_O$ can be done head by head.
@@ -470,8 +516,6 @@ def add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
 
 
 # %%
-from annotated_book import exercises
-
 exercises.two_heads.check_add_up(add_up)
 
 # %% [markdown]
@@ -517,13 +561,7 @@ exercises.two_heads.check_add_up.folded(add_up)
 # > Each of the h heads has $W_Q^i$, $W_K^i$, $W_V^i$ of `(e, d)` with `d = e / h`; $W_O$ is
 # > `(h * d, e)`; weights `(h, n, m)`; output `(n, e)`.
 # >
-# > ```python
-# > mixed = [head(x, x, x)[0] for head in heads]
-# > output = torch.cat(mixed, -1) @ w_o
-# > ```
-# >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
 # A second glass costs no parameters, but memory and time for its weights, `(n, m)` per head, and a list of h heads runs
-# one after the other. [The next chapter](03_split_and_stack.ipynb) gets the same numbers with four matrices and six
-# products.
+# one after the other. [The next chapter](03_split_and_stack.ipynb) runs them all at once, and gets the same numbers.

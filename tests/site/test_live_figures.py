@@ -571,7 +571,7 @@ def where_numbers_go(data):
             shown[f".aa-block-{i} text"] = cells
         astray = int((heads != right).sum())
         hears = ", on the wrong numbers" if astray else ""
-        shown["text:text-matches('^attention')"] = [f"attention happens here{hears}"]
+        shown[".aa-stage text:text-matches('^attention')"] = [f"attention happens here{hears}"]
         yield done, [f"{way}. In a wrong place: {astray} of {n * h * d} numbers"], shown
 
 
@@ -679,18 +679,33 @@ def test_a_point_can_be_dragged(visit, module):
     frame.evaluate(ALONE)
     expect(frame.get_by_role("status")).not_to_be_empty()
     handle = frame.locator("svg g > circle[fill=transparent]")
-    box = handle.bounding_box()
-    mouse, (x, y) = frame.page.mouse, (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    mouse.move(x, y)
-    mouse.down()
-    mouse.move(x - 40, y - 60, steps=3)
-    mouse.up()
-    moved = handle.bounding_box()
-    assert (moved["x"] - box["x"], moved["y"] - box["y"]) == pytest.approx((-40, -60), abs=4)
+
+    def move_by(across, down):
+        """Drag the point, and say how far it went."""
+        box, mouse = handle.bounding_box(), frame.page.mouse
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        mouse.move(x, y)
+        mouse.down()
+        mouse.move(x + across, y + down, steps=3)
+        mouse.up()
+        moved = handle.bounding_box()
+        return moved["x"] - box["x"], moved["y"] - box["y"]
+
     values = [float(knob.input_value()) for knob in frame.get_by_role("slider").all()[:2]]
     start = json.loads(frame.get_attribute("data-state"))[{"needle": "query"}.get(module, "scene")]
+    assert values == start
+    if module == "needle":
+        assert move_by(-40, -60) == pytest.approx((-40, -60), abs=4)
+    else:  # held to the line of head 1, on which milk moves three times as far as cat
+        assert move_by(-40, -60) == pytest.approx((-22, -66), abs=6)
+        assert "head 1 brings home 1.00" in frame.get_by_role("status").text_content()
+    values = [float(knob.input_value()) for knob in frame.get_by_role("slider").all()[:2]]
     assert values[0] < start[0]
     assert values[1] > start[1]
+    if module == "lukewarm":
+        frame.get_by_role("button", name="a second head").click()
+        assert move_by(40, 60) == (0, 0)
+        assert "cannot be dragged" in frame.get_by_role("status").text_content()
 
 
 READ = """async ({shapes, heads, layers, means, file, texts}) => {

@@ -1,4 +1,4 @@
-"""Exercises of "Two heads": what W_O adds up."""
+"""Exercises of "Two heads": what two heads tell, and what W_O adds up."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,30 @@ from annotated_book.exercises._exercise import (
     Exercise,
     Refused,
     normal,
+)
+from annotated_book.exercises._values import numbers
+
+
+def _which_head(answer: object, found: Tensor, right: Tensor) -> str:
+    cat, milk = found.tolist()
+    homes = (3 * cat + milk) / 4, (cat + 3 * milk) / 4
+    fits = [home == told for home, told in zip(homes, (2, 0), strict=True)]
+    if any(fits):
+        which = "first" if fits[0] else "second"
+        return f"this scene lies on the line of the {which} head, but not on that of the other."
+    return (
+        f"from this scene the heads bring home {homes[0]:g} and {homes[1]:g}, and they are to "
+        "bring home 2 and 0."
+    )
+
+
+check_scene = Exercise(
+    name="my_scene",
+    right=(3, -1),
+    praise="right. Each head leaves a line of scenes, and the two lines cross in this one.",
+    wrong={"you have exchanged the two: first the cat's warmth, then the milk's.": (-1, 3)},
+    run=numbers(2),
+    why=_which_head,
 )
 
 # Wrong ways to put the outputs of the heads side by side, each a function of them.

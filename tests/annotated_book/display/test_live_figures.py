@@ -361,6 +361,20 @@ def test_a_mix_lies_between_what_is_mixed():
     assert "it collects 1.00 and 1.00" in figure.text
 
 
+def test_dragged_along_its_line_a_scene_keeps_its_mix():
+    call, scene = script("lukewarm"), [2.0, -2.0]
+    for twentieths in range(21):
+        share, found = twentieths / 20, set()
+        for place in product((-9, -1.3, 0, 2.2, 9), repeat=2):
+            moved = call("along", scene, share, place, 4)
+            assert max(map(abs, moved)) <= 4
+            assert call("mix", moved, share) == pytest.approx(call("mix", scene, share))
+            found.add(tuple(moved))
+        assert len(found) > 2, share
+    assert call("along", scene, 0.75, [0, 4], 4) == [0, 4]
+    assert call("along", scene, 0.75, [1.02, 0.95], 4) == [1, 1]
+
+
 def test_a_shelf_is_walked_as_torch_reads():
     call, x = script("shelf"), torch.arange(24)
     for view in (x.view(4, 6), x.view(2, 3, 4).transpose(0, 1), x.view(4, 6).mT):

@@ -17,6 +17,13 @@ def in_a_loop(mixed: Heads, w_o: Tensor) -> Tensor:
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
+    "check_scene": [
+        (torch.tensor([3.0, -1.0]), "✓ my_scene: right"),
+        ((-1, 3), "you have exchanged the two"),
+        ((2, 2), "lies on the line of the first head, but not on that of the other"),
+        ((-3, 1), "lies on the line of the second head, but not"),
+        ((1, 1), "bring home 1 and 1, and they are to bring home 2 and 0"),
+    ],
     "check_add_up": [
         (in_a_loop, "✓ add_up: right"),
         (lambda mixed, w_o: torch.hstack(mixed) @ w_o, "you concatenate (torch.hstack)"),
