@@ -348,6 +348,29 @@ def divided(data):
         yield done, [f"Width {d}, scores {name}", said], shown
 
 
+def erases(data):
+    rule = chapters.load("24_windows").gated_delta_rule
+    told, asked = [("cat", "garden")], "cat"
+    for done, fact, who in [
+        (None, None, "cat"),
+        (("button", "the cat is in the hall", ""), ("cat", "hall"), "cat"),
+        (("button", "the kitten is in the kitchen", ""), ("kitten", "kitchen"), "cat"),
+        (("button", "where is the kitten?", ""), None, "kitten"),
+    ]:
+        told, asked = told + [fact] * bool(fact), who
+        k = torch.tensor([data["keys"][key] for key, _ in told])              # (n, 3)
+        v = torch.eye(3)[[data["places"].index(place) for _, place in told]]  # (n, 3)
+        q = torch.tensor(data["keys"][asked]).expand_as(k)
+        sums = q[-1] @ k.mT @ v
+        both = [rule(q, k, v, torch.full((len(k), 1), a), torch.ones(len(k)))[-1] for a in (1, 0.5)]
+        said = [
+            ", ".join(f"{p} {x:.2f}" for p, x in zip(data["places"], row, strict=True) if x > 0.005)
+            for row in (sums, *both)
+        ]
+        parts = [f"{way[0]}: {row}" for way, row in zip(data["rules"], said, strict=True)]
+        yield done, [f"Where is the {asked}? {'. '.join(parts)}."], {}
+
+
 def scoreboard(data):
     one = chapters.load("01_one_head")
     names = [row["sentence"] for row in data["rows"]]

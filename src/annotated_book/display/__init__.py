@@ -25,6 +25,7 @@ _HOMES = {
     "doors": "behind_doors",
     "excerpts": "code",
     "Fate": "behind_doors",
+    "erases": "live_figures.erases",
     "finish": "plots",
     "first_look": "live_figures.first_look",
     "four_matrices": "in_matrices",

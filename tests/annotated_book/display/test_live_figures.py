@@ -541,3 +541,18 @@ def test_one_word_draws_each_sentence_and_says_which_noun_it_prefers():
     verdicts = re.findall(r"it → \w+ [✓✗]", static)
     assert verdicts == ["it → cats ✓", "it → eat ✗", "it → cats ✗", "it → eat ✓"]
     assert ">0.04<" not in static
+
+
+def test_a_state_says_what_its_rule_left():
+    keys = {"a": (1.0, 0.0), "b": (0.6, 0.8)}
+    facts = [("a", "x"), ("a", "y"), ("b", "x")]
+    rules = {"adds": (1, False), "corrects": (1, True), "fades": (0.5, True)}
+    figure = display.erases(keys, ["x", "y"], facts, rules, name="try", asked="a")
+    said = "adds: x 1.60, y 1.00; corrects: x 0.60, y 0.64; fades: x 0.60, y 0.32"
+    assert f"Told: a x; a y; b x. Asked for a, {said}." in figure.text
+    data = given(figure)
+    for (_, gate, corrects), expected in zip(
+        data["rules"], ((1.6, 1), (0.6, 0.64), (0.6, 0.32)), strict=True
+    ):
+        found = script("erases")("written", keys, ["x", "y"], facts, gate, corrects, "a")
+        assert found["answer"] == pytest.approx(expected)
