@@ -245,7 +245,7 @@ for ax, (name, source) in zip(axes, aligned.items()):
 display.finish(drawing, name="broadcast-trap", alt=f"{'; '.join(got)}.")
 
 # %% [markdown]
-# A padding mask, `(b, m)`, passes for `(n, m)` in the same way wherever b = n. Give the function every axis, `mask[:, None]`, even
+# A padding mask, `(b, m)`, passes for `(n, m)` in the same way wherever b = n. Give the function every axis, `mask[:, None]` or `mask[:, None, None]`, even
 # where its size is 1, and test with sizes that all differ.
 
 
@@ -368,9 +368,9 @@ display.show(gets, columns=["padding gets"])
 # without any mask. The product fails at every key that is not blocked: $0 \cdot -\infty$ is
 # NaN, and one NaN makes its whole row NaN.
 #
-# One mask of floats is right, and the encoder layer still misreads it. A point off for each step apart hides nothing. But
+# The chart's last mask of floats is right, and the encoder layer still misreads it. A point off for each step apart hides nothing. But
 # evaluated, the layer takes the **fast path**, one operation in C++, which reads every number but 0 as *blocked*: each word sees
-# itself alone. So does the layer mend `padding.float()` by misreading it. It trains on padding, and when you look, the fault is gone.
+# itself alone. The same misreading puts `padding.float()` right: the layer trains on padding, and when you look, the fault is gone.
 
 # %% tags=["proof"]
 penalty = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
