@@ -3,108 +3,187 @@
 #
 # *All heads in one matrix: what keeps them apart?*
 #
-# *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix and compute them
-# all at once.*
+# *8 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix, compute them all at
+# once, and say what a wrong cut does.*
 #
 # > the cat drank milk because **it** was thirsty
 #
-# The chapter [Two heads](02_two_heads.ipynb) ended with a list: eight heads have 25 matrices, and
-# run 41 products one after the other, five for each head and one for $W_O$. Four matrices and six products give the same numbers, for
-# eight heads or for eighty. Think of a wide sheet with one strip per head. You fill in the whole sheet at
-# once, cut it into its strips, and lay these one behind the other.
+# The book brings a **storyteller**, a small model that [has learned](10_a_little_world.ipynb) to tell stories word by
+# word. Several heads attend in each of its layers, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$ are
+# 48 × 48 each. How many heads are in there? The file loads with one, two, four or eight.
 
 # %% tags=["fold-input"]
+import re
+
 import torch
 from torch import Tensor, nn
 
 from annotated_book import chapters, display
+from annotated_book.display.tales import Told
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
+
+# %%
+def cut_into(num_heads: int) -> nn.Module:
+    """Load the storyteller, with its matrices cut into this many heads."""
+    ten = chapters.load("10_a_little_world")
+    model = ten.Storyteller(h=num_heads)
+    model.load_state_dict(ten.shipped().state_dict())
+    return model
+
+
 # %% [markdown]
-# Our example is the pair of heads for the word *it*: head 1 asks whether something is said about an animal, head 2 about
-# a food. Here are their keys, n words with d numbers from each of h heads:
+# No error: no shape in the file depends on the number. One of the four is cut as in training. Which? Let them go on with
+# two sentences that none has ever read.
 
 # %% tags=["hide-input"]
-pair = torch.cat([w_k for _, w_k, _ in two.HEADS], dim=1)  # (e, h * d)
-display.sheet_and_stack(
-    one.EMBEDDINGS, pair, one.WORDS, name="sheet-and-stack", features=one.FEATURES
-)
+GO_ON = "the cat drank milk because it was {} . so the"
+
+
+def read_aloud(counts: list[int]):
+    """Let storytellers go on with a text, each cut into another number of heads."""
+    ten, model = chapters.load("10_a_little_world"), cut_into(1)
+    return display.aloud(
+        {f"{h} heads" if h > 1 else "1 head, uncut": cut_into(h) for h in counts},
+        ten.WORDS,
+        GO_ON,
+        ["thirsty", "sweet"],
+        shapes={name: x.shape for name, x in model.state_dict().items()},
+        layers=2,
+        heads=counts,
+        longest=ten.LONGEST,
+        edge=ten.EDGE,
+        name="how-many-heads",
+    )
+
+
+read_aloud([1, 2, 4, 8])
 
 # %% [markdown]
-# The product $XW$ makes every number. Splitting and stacking only move numbers, and look like tidying up. Could you leave
-# out the cut? And does it matter how you stack?
+# Three of the four know that the cat was thirsty and the milk sweet, even the one that does not cut at all. If you bet
+# that one head cannot answer this, the bet is lost. Now press *a story of their own*, a few times, and watch who does what to
+# whom.
+
+
+# %% tags=["hide-input"]
+def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
+    """Ask a storyteller, let it write 200 stories, and count."""
+    ten = chapters.load("10_a_little_world")
+    meant = chapters.load("07_multihead_attention").questions(ten)
+    with torch.no_grad():
+        logits = model(ten.as_ids([f"/ {text}".split() for text in meant]))[:, -1]  # (b, v)
+        said = {text: ten.WORDS[i] for text, i in zip(meant, logits.argmax(-1))}
+        told = ten.write(model, 200)
+    right = sum(said[text] == answer for text, answer in meant.items())
+    pairs = re.findall(r"the (\w+) \w+ the (\w+) because", " ".join(map(" ".join, told)))
+    itself = sum(a == b for a, b in pairs)
+    twins = [said[GO_ON.format(word)] for word in ("thirsty", "sweet")]
+    return [*twins, right, ten.possible(told), itself, len(pairs)], told
+
+
+def told_by(facts: list, told: list[list[str]]) -> Told:
+    """Write what was counted, and one of the stories."""
+    *_, right, possible, itself, pairs = facts
+    counted = f"{right} of 192", f"{possible:.0%}", f"{itself} of {pairs}"
+    return Told(counted, told[4][1:-1])
+
+
+# %% tags=["hide-input"]
+cuts = {h: examine(cut_into(h)) for h in (2, 1, 4, 8)}
+names = "2 heads", "1 head, uncut", "4 heads", "8 heads"
+columns = ["questions right", "stories possible", "one animal twice"]
+told = {name: told_by(*found) for name, found in zip(names, cuts.values())}
+display.stories(told, columns, name="four-cuts")
+
+# %% [markdown]
+# It was trained with two. (All four tell with the same luck; red words differ from the first story.) Uncut, the dog chases
+# the dog: in 70 of 105 sentences about two animals, they are the same one, and 15 % of its 200 stories could
+# happen in its world. So a number that stands in no matrix keeps a dog and a cat apart. How?
+
+# %% tags=["proof"]
+for count, (facts, tales) in cuts.items():
+    assert (facts[:2] == ["cat", "milk"]) == (count != 8)
+    assert (facts[2] == 192) == (count == 2) == (facts[3] > 0.9)
+    assert facts[4] / facts[5] < 0.05 if count == 2 else facts[3] < 0.65
+    assert ("the dog chased the dog" in " ".join(tales[4])) == (count != 2)
+assert cuts[1][0][4] / cuts[1][0][5] > 0.5
+# Whoever loads this page does not load that one.
+(ten,) = [chapters.load("10_a_little_world")]
+tale = "/ anna had a dog and a cat . the dog chased the {} because it was slow ."
+tale += " so the {} ran away . /"
+for animal, can in (("cat", True), ("dog", False)):
+    assert ten.possible([tale.format(animal, animal).split()]) == can
+assert ten.possible([f"/ {GO_ON.format('thirsty')} cat wanted more . /".split()]) == 0
+print(
+    "✓ One, two and four heads answer both; only with two are nine of ten stories possible."
+)
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
 #
-# Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of all heads side by
-# side, and multiply once:
+# Take heads small enough to follow each number: the pair of [Two heads](02_two_heads.ipynb), where head 1 looks for an
+# animal and head 2 for a food. Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of
+# all heads side by side, and multiply once:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
 # %%
 x, it = one.EMBEDDINGS, one.WORDS.index("it")
 (q_1, k_1, v_1), (q_2, k_2, v_2) = two.HEADS
-w_q = torch.cat([q_1, q_2], dim=1)  # (e, h * d)
-w_k = torch.cat([k_1, k_2], dim=1)  # (e, h * d)
-w_v = torch.cat([v_1, v_2], dim=1)  # (e, h * d)
-k = x @ w_k                         # (n, h * d)
-
-# %% [markdown]
-# Look at K again: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and
-# neither does `w_k`. The number of heads is no longer visible in the parameters. It has become a setting that says
-# where to cut.
-
-# %% [markdown]
-# ## Why cut at all?
-#
-# So leave out the cut, and score wide row against wide row. No shape complains. With two heads, *it* has two sets of
-# weights, one in each. How many are there now?
-#
-# <details><summary>What do you expect?</summary>
-#
-# One. The product of two wide rows adds up over all their columns, so each key gets a single score: the sum of
-# the scores of both heads.
-#
-# </details>
-#
-# Press the number of heads, and see where the same wide rows are cut, and which products meet in one sum. The matrices
-# stay as they are. Each sum is divided by the root of its width: uncut √4, cut in two √2.
+w_q = torch.cat([q_1, q_2], dim=1)          # (e, h * d)
+w_k = torch.cat([k_1, k_2], dim=1)          # (e, h * d)
+w_v = torch.cat([v_1, v_2], dim=1)          # (e, h * d)
+q, k, v = (x @ w for w in (w_q, w_k, w_v))  # (n, h * d)
 
 # %% tags=["hide-input"]
-three = ["cat", "milk", "thirsty"]
-display.two_sums((x @ w_q)[it], k, one.WORDS, name="two-sums", shown=three)
+wide = {"Q": w_q, "K": w_k, "V": w_v}
+display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 
 # %% [markdown]
-# Cut, head 1 gives *cat* 6 and *milk* 0, and head 2 the reverse. Uncut, both get 6. The softmax makes of them the
-# weights of *it*:
-
-# %% tags=["hide-input"]
-_, uncut = one.attend(x @ w_q, k, x @ w_v)                     # (n, h * d), (n, n)
-shares = torch.cat([uncut[None], two.two_heads(x)[1]])[:, it]  # (3, n)
-who = "uncut", "cut, head 1", "cut, head 2"
-display.show(dict(zip(who, shares.tolist())), columns=one.WORDS)
-
-# %% [markdown]
-# Uncut, *cat* and *milk* get 0.17 each: *it* cannot look for an animal and a food separately.
+# Under each matrix stands what it makes of X, a wide sheet with a strip for each head. (A head hands over *quality*, one
+# number, so the other column of its strip of V is empty.)
 #
-# And what does *it* receive? $W_V$ hands *quality* to each head, in the first column of its strip; the second is all
-# zeros, since this pair of heads is asked for nothing else. Each column of V is collected with the weights of its head;
-# uncut, all four with the same.
+# Look at K: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and neither does
+# $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
+#
+# ## Three ways to go on
+#
+# `pieces = k.split(d, dim=-1)` cuts a sheet into its strips, and `torch.stack` lays these along a new axis. You could do
+# that in two ways, or leave it:
+#
+# ```python
+# k                           # (n, h * d), uncut
+# torch.stack(pieces)         # (h, n, d), the heads come first: dim=0, the default
+# torch.stack(pieces, dim=1)  # (n, h, d), the words come first, as they always did
+# ```
+#
+# All three run, and with the strips back side by side, all return eight rows of four numbers. In how many does *it*
+# find out who was thirsty? Press all three, then *sweet*.
 
 # %% tags=["hide-input"]
-ways = {
-    "uncut": uncut[it] @ x @ w_v,
-    "cut": torch.cat([row @ x @ head[2] for row, head in zip(shares[1:], two.HEADS)]),
+sheets = {
+    last: [words @ w for w in (w_q, w_k, w_v)]
+    for last, words in (("thirsty", x), ("sweet", one.SWEET_EMBEDDINGS))
 }
-display.handed_over(x, w_v, one.WORDS, one.FEATURES, ways, name="handed-over")
+answers = dict(zip(one.FEATURES, ("cat", "milk")))
+display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 
 # %% [markdown]
-# Cut, the animal head hears 0.97 and the food head 0.19: so *it* is the cat. Uncut, both get 1.09: 0.46 · 2 from
-# *thirsty* and 0.17 · 1 from *it* itself. That is louder than either answer, and says nothing: both strips of V hold the
-# same column, so one set of weights can only bring the same number twice, whatever the last word is.
+# **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath: *cat* and *milk* both get 6, and
+# the weight 0.17. What comes back is 1.09 of animal and 1.09 of food, 0.46 · 2 from *thirsty* and 0.17 · 1 from
+# *it* itself. That is more than any right answer, and says nothing: both strips of V hold the same column, so one set of
+# weights brings the same number twice, whatever the last word is. (The storyteller's strips differ, so uncut it is not
+# deaf. But both must listen to the same words.)
+#
+# **Cut, dim=0**, each word gets two sums, *cat* 6 and 0, *milk* 0 and 6. Two sets of weights, two answers, 0.97 and
+# 0.19. (Each sum is divided by the root of its width, √4 uncut, √2 cut.)
+#
+# **Cut, dim=1**, it is 1.00 and 1.00. `@` multiplies the last two axes, separately for each entry of a batch, and counts
+# all axes before them as batch. Here the last two are h and d: each word is a problem of its own, in which its heads attend
+# to each other. *It* is alone with its two pieces. They tie, 3 and 3, so each gets 0.50, and both hold the *quality* of
+# *it*, 1. No other word is heard.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -112,14 +191,65 @@ for word in (*one.WORDS, "sweet"):
     mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
-print("✓ Uncut, animal and food are the same, whichever of the nine words comes last.")
+for word in range(8):
+    changed = x.clone()  # (n, e)
+    changed[word] += torch.arange(4)
+    for dim in (0, 1):
+        before, after = (
+            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in wide.values()])[0]
+            for y in (x, changed)
+        )
+        moved = (after - before).select(1 - dim, it).abs().max().item()
+        assert bool(moved) == (dim == 0 or word == it)
+print(
+    "✓ Uncut, no last word tells animal from food; with dim=1, no other word reaches “it”."
+)
 
 # %% [markdown]
-# ## Split, then stack
+# And the storyteller, cut in two, but stacked with `dim=1`?
+
+
+# %% tags=["fold-input"]
+class WordsFirst(nn.Module):
+    """Attends as another class, but stacks words first; there is nobody to mask then."""
+
+    def __init__(self, theirs: nn.Module) -> None:
+        super().__init__()
+        self.theirs = theirs
+
+    def forward(self, query: Tensor, *_, **given) -> tuple[Tensor, None]:
+        """Attend in each word, from each of its two pieces to both."""
+        weight, bias = self.theirs.in_proj_weight, self.theirs.in_proj_bias
+        wide = nn.functional.linear(query, weight, bias).chunk(3, -1)
+        mixed, _ = one.attend(*(torch.stack(y.chunk(2, -1), -2) for y in wide))
+        return self.theirs.out_proj(mixed.flatten(-2)), None
+
+
+def words_first() -> nn.Module:
+    """Load the storyteller, with its heads stacked within each word."""
+    model = cut_into(2)
+    for layer in model.layers.layers:
+        layer.self_attn = WordsFirst(layer.self_attn)
+    return model
+
+
+# %% tags=["hide-input"]
+stacked = {"dim=0": cuts[2], "dim=1": examine(words_first())}
+told = {}
+for way, (facts, tales) in stacked.items():
+    counted = told_by(facts, tales)
+    told[way] = Told([*facts[:2], *counted.facts[:2]], counted.words)
+display.stories(told, ["thirsty", "sweet", *columns[:2]], name="words-first")
+
+# %% [markdown]
+# *Mouse*, whatever the sentence was. Each word comes from the one before it and from its place, and from nothing else. So it
+# takes two things: **cut between the strips, and keep all words of a strip together.** To see whether code of yours does,
+# change one word: do the rows of other words move?
 #
-# So the cut is needed. Is it enough? `split` cuts the sheet into strips of d columns. `torch.stack` lays them along a
-# new axis, and you say where: in front with `dim=0`, the default, or in the middle with `dim=1`, so that the pieces of a
-# word stay together. Take the default first.
+# ## The class
+#
+# Heads first, then, and the same axis on the way back: `unbind(0)` takes the strips off it, and `torch.cat` lays them side by
+# side.
 
 
 # %%
@@ -134,28 +264,6 @@ def split_and_stack(x: Tensor, num_heads: int) -> Tensor:
     return torch.stack(pieces)                         # (h, n, d)
 
 
-q, k, v = (split_and_stack(x @ w, 2) for w in (w_q, w_k, w_v))  # (h, n, d)
-mixed, weights = one.attend(q, k, v)                            # (h, n, d), (h, n, n)
-
-# %% tags=["proof"]
-assert torch.equal(x @ w_k, torch.cat([x @ head[1] for head in two.HEADS], dim=1))
-for head, matrices in enumerate(two.HEADS):
-    assert torch.equal(x @ matrices[2][:, 0], x[:, one.FEATURES.index("quality")])
-    alone = one.attend(*(x @ matrix for matrix in matrices))  # (8, 2), (8, 8)
-    torch.testing.assert_close((mixed[head], weights[head]), alone)
-print("✓ In the stack each head gets what it gets alone: weights and what it collects.")
-
-# %% [markdown]
-# `attend` has not changed: it counts axes from the end, so the width that it finds is now that of a head, d = 2.
-
-# %% [markdown]
-# ## Along the other axis
-#
-# And does it matter how you stack? The way back must fit the way there: `x.unbind(0)` takes the strips off the axis that
-# `torch.stack(pieces)` made, and `torch.cat` lays them side by side again.
-
-
-# %%
 def unstack_and_concatenate(x: Tensor) -> Tensor:
     """Put the heads back side by side.
 
@@ -166,89 +274,8 @@ def unstack_and_concatenate(x: Tensor) -> Tensor:
 
 
 # %% [markdown]
-# Now the tempting other way. The words come first, as they always did, and the middle axis is used both times:
-#
-# ```diff
-# - torch.stack(pieces)                 # (h, n, d)
-# + torch.stack(pieces, dim=1)          # (n, h, d)
-# - torch.cat(x.unbind(0), dim=-1)      # (n, h * d)
-# + torch.cat(x.unbind(1), dim=-1)      # (n, h * d)
-# ```
-#
-# Not a number is lost on the way, there or back. What does *it* receive: an error, the right numbers, or others?
-
-# %% tags=["fold-input"]
-endings = {"thirsty": x, "sweet": one.SWEET_EMBEDDINGS}
-rows = {"cut, dim=0": [], "uncut": [], "cut, dim=1": []}
-for words in endings.values():
-    wide = [words @ w for w in (w_q, w_k, w_v)]  # (n, h * d)
-    rows["uncut"] += (one.attend(*wide)[0] @ two.W_O)[it, :2].tolist()
-    for dim in (0, 1):
-        mixed, looks = one.attend(*(torch.stack(y.split(2, dim=-1), dim) for y in wide))
-        merged = torch.cat(mixed.unbind(dim), dim=-1)  # (n, h * d)
-        rows[f"cut, dim={dim}"] += (merged @ two.W_O)[it, :2].tolist()
-columns = [f"{word}: {feature}" for word in endings for feature in one.FEATURES[:2]]
-display.show(rows, columns=columns)
-
-# %% [markdown]
-# Others, in the usual shape: 1.00, four times, and as deaf to the last word as the uncut sheet. `@` multiplies the last
-# two axes, separately for each entry of a batch, and counts all axes before them as batch. With `dim=1` the last two are
-# h and d: each word is a batch entry of its own, and its heads attend to each other.
-
-# %% tags=["hide-input"]
-titles = "dim=0: (h, n, d)", "dim=1: (n, h, d)"
-display.stacks(one.WORDS, it, weights[:, it], looks[it], titles, name="who-hears-whom")
-
-# %% [markdown]
-# In its frame *it* is alone with itself. Both pieces have the key (1, 1), so they tie, 0.50 each, and both hold the
-# *quality* of *it*, 1: hence the 1.00, whatever the sentence says. So two heads take two things: **cut between the
-# strips, and keep all words of a strip together.**
-
-# %% tags=["proof"]
-all_three = w_q, w_k, w_v
-for word in range(8):
-    changed = x.clone()  # (n, e)
-    changed[word] += torch.arange(4)
-    for dim in (0, 1):
-        before, after = (
-            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in all_three])[0]
-            for y in (x, changed)
-        )
-        moved = (after - before).select(1 - dim, it).abs().max().item()
-        assert bool(moved) == (dim == 0 or word == it)
-print("✓ With dim=1, no change of another word reaches “it”; with dim=0, each does.")
-
-# %% [markdown]
-# > **Pitfall.** In self-attention, `dim=1` on the way there and back gives the right shape, and no word hears another:
-# > change one word, and see whether the rows of other words move.
-
-# %% [markdown]
-# ## Back together, and what W_O is for
-#
-# After attention the strips go back side by side, as wide as a word. With *sweet* as the last word, *it* has heard about
-# a food, 0.97. Under which feature does that number stand, before $W_O$ and after?
-
-# %%
-q, k, v = (
-    split_and_stack(one.SWEET_EMBEDDINGS @ w, 2) for w in (w_q, w_k, w_v)
-)                                        # (h, n, d)
-mixed = one.attend(q, k, v)[0]           # (h, n, d)
-merged = unstack_and_concatenate(mixed)  # (n, h * d)
-output = merged @ two.W_O                # (n, e)
-
-# %% tags=["hide-input"]
-display.back_together(
-    mixed, merged, output, one.SWEET, it, one.FEATURES, name="back-together"
-)
-
-# %% [markdown]
-# Side by side, the food head's 0.97 has landed under *action*: head 2 has the third and the fourth column. Without
-# $W_O$ each head could write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into
-# every feature. Ours moves the 0.97 under *food*; in training, the model finds out what goes where.
-#
-# ## The module
-#
-# Four matrices remain, and `forward` needs no loop: it attends once for all heads.
+# Four matrices remain, and `forward` needs no loop. `attend` has not changed: it counts axes from the end, so the width
+# that it finds is now that of a head.
 
 
 # %%
@@ -270,18 +297,31 @@ class SplitAndStack(nn.Module):
         return unstack_and_concatenate(mixed) @ self.w_o, weights  # (n, e), (h, n, m)
 
 
-# %% tags=["proof"]
-module = SplitAndStack(embed_dim=4, num_heads=2)
-for parameter, matrix in zip(module.parameters(), (w_q, w_k, w_v, two.W_O)):
+# %% [markdown]
+# What is its last matrix for? With *sweet* as the last word, *it* has heard about a food, 0.97. Under which feature does that
+# number stand, before $W_O$ and after?
+
+# %% tags=["hide-input"]
+pair = SplitAndStack(embed_dim=4, num_heads=2)
+for parameter, matrix in zip(pair.parameters(), (w_q, w_k, w_v, two.W_O)):
     parameter.data = matrix
-torch.testing.assert_close(module(x, x, x), two.two_heads(x))
-print("✓ With the matrices of the pair, the module returns what two_heads returned.")
+torch.testing.assert_close(pair(x, x, x), two.two_heads(x))
+heads = [
+    split_and_stack(sheet, 2) for sheet in sheets["sweet"]
+]                                                         # (h, n, d), (h, n, d), (h, n, d)
+merged = unstack_and_concatenate(one.attend(*heads)[0])   # (n, h * d)
+rows = torch.stack([merged[it], (merged @ two.W_O)[it]])  # (2, e)
+display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 
 # %% [markdown]
-# Eight heads took 41 products, and take six now. How much of the multiplying does that save? Count for the list of
-# the last chapter and for the stack, with 64 words, 32 numbers wide.
+# Side by side, it has landed under *action*: head 2 has the third and the fourth column. Without $W_O$ each head could
+# write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into every feature. Ours moves
+# the 0.97 under *food*; in training, the model finds out what goes where.
+#
+# The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six. How much
+# of the multiplying does that save?
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -296,23 +336,18 @@ class Products(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-long, counts = torch.randn(64, 32), {}
-for heads in (1, 2, 8):
-    calls, work = [], set()
-    for kind in (two.Heads, SplitAndStack):
-        module = kind(embed_dim=32, num_heads=heads)
-        with Products() as products, FlopCounterMode(display=False) as counter:
-            module(long, long, long)
-        calls.append(products.calls)
-        work.add(counter.get_total_flops() // 2)  # a product and a sum each
-    (each,) = work
-    counts[f"h = {heads}"] = [*calls, each]
-columns = ["list", "stack", "multiplications"]
-display.show(counts, columns=columns, title="Products, and what is multiplied in them")
+long, counts = torch.randn(64, 32), []
+for kind in (two.Heads, SplitAndStack):
+    module = kind(embed_dim=32, num_heads=8)
+    with Products() as products, FlopCounterMode(display=False) as counter:
+        module(long, long, long)
+    counts.append((products.calls, counter.get_total_flops()))
+(listed, work), (stacked_calls, same) = counts
+assert work == same
+print(f"✓ {listed} products, or {stacked_calls}: what is multiplied in them is the same.")
 
 # %% [markdown]
-# Nothing. Six large calls do the multiplying of 41 small ones. What you save is calls. Each costs a fixed time, which weighs most where little is multiplied
-# in a call.
+# Nothing. You save calls: each costs a fixed time, which weighs most where little is multiplied in it.
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -481,8 +516,7 @@ exercises.split_and_stack.check_silence.folded(silence)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Project once for all heads, cut the wide rows into pieces, and attend to the whole
-# > stack of pieces at once:
+# > **In short.** Project once for all heads, cut the wide rows, and attend to the whole stack at once:
 # >
 # > - project, all heads at once: `q = x @ w_q`, `(n, h * d)`
 # > - split: `pieces = q.split(d, dim=-1)`, h pieces of `(n, d)`
@@ -491,9 +525,8 @@ exercises.split_and_stack.check_silence.folded(silence)
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
 # > - project out: `merged @ w_o`, `(n, e)`
 # >
-# > The columns of one matrix are divided among the heads, and h is a setting that says where to cut. Cut between the strips
-# > (uncut, the sheet is one wide head), and keep all words of a strip together: heads first, because `@` multiplies the
-# > last two axes.
+# > The number of heads is a setting that says where to cut. Cut between the strips, and keep all words of a strip
+# > together: heads first, because `@` multiplies the last two axes.
 #
 # `torch.stack` and `torch.cat` copy every number into new memory. The chapter
 # [The reshape trick](04_reshape_trick.ipynb) splits the heads without such a copy.

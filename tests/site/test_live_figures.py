@@ -24,6 +24,7 @@ from annotated_book.display.live_figures import reach as reached
 from annotated_book.display.live_figures import tiles_visited as visited
 from annotated_book.display.live_figures.aloud import go_on
 from annotated_book.display.live_figures.mask_merger import written
+from annotated_book.display.way_through import attend_cut
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose, split_without_transpose
 from press.site.build import SITE
 
@@ -40,11 +41,13 @@ GRIDS = {"mask_merger"}
 
 def aloud(data):
     ten, short = chapters.load("10_a_little_world"), chapters.load("short_path")
-    tellers = short.two_models().values()
+    three = chapters.load("03_split_and_stack")
+    tellers = [three.cut_into(h) for h in data["heads"]]
+    if data["reshaped"] >= 0:
+        tellers[data["reshaped"]] = short.two_models()["model B"]
     for done, ending in [
-        (None, "thirsty"),
-        (("button", "sweet", ""), "sweet"),
-        (("button", "tired", ""), "tired"),
+        (None, data["endings"][0]),
+        *((("button", each, ""), each) for each in data["endings"][1:3]),
     ]:
         text = [ten.EDGE, *data["text"].format(ending).split()]
         told = [go_on(teller, text, ten.WORDS, longest=ten.LONGEST) for teller in tellers]
@@ -143,24 +146,21 @@ def collects(data):
 
 
 def cut(data):
-    query, keys = torch.tensor(data["query"]), torch.tensor(data["keys"])  # (e,), (m, e)
-    for done, h in [
-        (None, 1),
-        (("button", "2 heads", ""), 2),
-        (("button", "4 heads", ""), 4),
-        (("button", "1 head", ""), 1),
+    w_o, who = torch.tensor(data["output"]), data["who"]
+    for done, way, last in [
+        (None, "uncut", "thirsty"),
+        (("button", "cut, dim=1", ""), "cut, dim=1", "thirsty"),
+        (("button", "sweet", ""), "cut, dim=1", "sweet"),
+        (("button", "cut, dim=0", ""), "cut, dim=0", "sweet"),
+        (("button", "uncut", ""), "uncut", "sweet"),
     ]:
-        width = len(query) // h
-        sums = (query * keys).unflatten(1, (h, width)).sum(2)  # (m, h)
-        most = (sums / math.sqrt(width)).softmax(0).amax(0).tolist()
-        shown = {
-            ".aa-cut text:not([text-anchor=end])": [ANY]
-            * (1 + h + len(query) + keys.numel() + sums.numel())
-        }
-        names = [f"{h} sums for a key" if h > 1 else "one sum for a key"]
-        shown |= {f".aa-cut text:text-is('{names[0]}')": names}
-        said = [f"sums divided by √{width}.", *(f"{x:.2f}" for x in most)]
-        yield done, said, shown
+        weights, gets = attend_cut(torch.tensor(data["sheets"][last]), w_o, way, who)
+        first = weights[:1].mT if way == "cut, dim=1" else weights
+        shares = (first.flatten() if way == "cut, dim=1" else first.mT.flatten()).tolist()
+        got = [f"{name} {x:.2f}" for name, x in zip(data["answers"], gets.tolist(), strict=False)]
+        answer = "So “it” is the milk." if way == "cut, dim=0" else "The same twice: no answer."
+        shown = {".aa-cut .aa-share": [f"{share:.2f}" for share in shares]}
+        yield done, [", ".join(got), answer, way], shown
 
 
 def heads_at_work(data):
@@ -762,8 +762,12 @@ def test_the_storytellers_in_the_page_are_those_of_the_chapter(visit, place, see
 def test_two_read_a_story_of_their_own_aloud(visit):
     frame = visit("short-path/").locator("[data-live=aloud]")
     frame.evaluate(ALONE)
-    told, words = frame.locator(".aa-aloud b"), {*chapters.load("10_a_little_world").WORDS}
-    expect(frame.get_by_role("status")).to_contain_text("model A: cat wanted more")
+    ten, short = chapters.load("10_a_little_world"), chapters.load("short_path")
+    told, words = frame.locator(".aa-aloud b"), {*ten.WORDS}
+    for name, teller in short.two_models().items():
+        text = [ten.EDGE, *short.GO_ON.format("thirsty").split()]
+        said = " ".join(go_on(teller, text, ten.WORDS, longest=ten.LONGEST))
+        expect(frame.get_by_role("status")).to_contain_text(f"{name}: {said.replace(' .', '.')}")
     frame.get_by_role("button", name="a story of their own").click()
     expect(frame.get_by_role("status")).not_to_contain_text("model A: cat wanted more")
     for text in told.all_text_contents():

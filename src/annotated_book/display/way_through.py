@@ -1,9 +1,10 @@
 """The ways of numbers through two heads: of one word, of a matrix that is cut, of a wrong merge."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
@@ -131,244 +132,150 @@ def side_by_side(
     return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.", caption=caption)
 
 
-def sheet_and_stack(
-    x: Tensor, w: Tensor, words: Sequence[str], *, name: str, features: Sequence[str] = ()
-) -> Output:
-    """Draw a product with the matrices of two heads side by side, cut between them and stacked.
-
-    Args:
-        x: (n, e).
-        w: (e, h * d), the columns of head 1 before those of head 2.
-        words: n of them.
-        features: e names, of the rows of the matrix.
-        name: the figure's name, see ``finish``.
-    """
-    product = x @ w  # (n, h * d)
-    wide = 17 * w.size(1) // 2  # of a strip
-    drawing, (filled, cut) = panels(592, 227, columns=2)
-    for ax in (filled, cut):
-        ax.set(xlim=(0, 320), ylim=(222, 0))
-        ax.axis("off")
-    grids = (("X", x, 50, ""), ("× W_K", w, 172, _HEADS), ("= K", product, 250, _HEADS))
-    for title, grid, left, heads in grids:
-        filled.text(left + 17 * grid.size(1) / 2, 12, title, ha="center", fontsize=11)
-        for i, row in enumerate(_whole(grid)):
-            _cells(filled, left, 40 + 18 * i, row, 17, heads)
-    for i, word in enumerate(words):
-        filled.text(45, 40 + 18 * i, word, ha="right", va="center", fontsize=11)
-    for i, feature in enumerate(features):
-        filled.text(168, 40 + 18 * i, feature, ha="right", va="center", fontsize=10)
-    for left, high in ((172, len(w)), (250, len(x))):
-        filled.plot([left + wide] * 2, [26, 36 + 18 * high], "k--", linewidth=1.4)
-    _arrow(cut, (0, 110), (36, 110))
-    cut.text(18, 98, "split,\nstack", ha="center", va="bottom", fontsize=11)
-    _fan(cut, [_whole(strip) for strip in product.chunk(2, dim=1)], (110, 68), words)
-    told = "; ".join(
-        f"{word} {' '.join(row)}" for word, row in zip(words, _whole(product), strict=True)
-    )
-    alt = f"X times W_K is K, head 1 in its left half and head 2 in its right: {told}. Cut apart, "
-    alt += "the halves are stacked, head 1 in front: h goes back, n down and d across."
-    return finish(drawing, name=name, alt=alt)
-
-
-def _fan(
-    ax: Axes,
-    sheets: Sequence[list[list[str]]],
-    corner: tuple[float, float],
-    words: Sequence[str],
-) -> None:
-    """Draw sheets of cells one behind another, and along which axis each letter counts."""
-    (left, top), (across, up) = corner, (84, 34)
-    n, d = len(sheets[0]), len(sheets[0][0])
-    x, y = left + 20 * d, top - 9 + 18 * n  # an edge that goes back
-    ax.plot([x, x + across], [y, y - up], color=FAINT, linewidth=0.8)
-    for head, rows in reversed([*enumerate(sheets)]):
-        letter, x, y = _HEADS[head], left + across * head, top - up * head
-        look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 11}
-        ax.text(x + 10 * d, y - 16, f"head {head + 1}", ha="center", va="center", **look)
-        for i, row in enumerate(rows):
-            _cells(ax, x, y + 18 * i, row, 20, letter)
-    low, right = top + 18 * n, left + across + 20 * d + 10
-    ink: dict[str, Any] = {"va": "center", "fontsize": 11}
-    ax.text(left - 6, top - 18, f"n = {n}", ha="right", **ink)
-    for i, word in enumerate(words):
-        ax.text(left - 5, top + 18 * i, word, ha="right", **ink | {"fontsize": 10})
-    ax.text(left + 10 * d, low, f"d = {d}", ha="center", **ink)
-    _arrow(ax, (left + 20 * d + 6, low - 4), (right - 28, low - 4 - up + 8))
-    ax.text(right - 24, low - up + 10, f"h = {len(sheets)}", ha="left", **ink)
-    ax.text(left + 62, low + 18, "stack: (h, n, d)", ha="center", **ink)
-
-
-def handed_over(
+def all_sheets(
     x: Tensor,
-    w: Tensor,
+    matrices: Mapping[str, Tensor],
     words: Sequence[str],
     features: Sequence[str],
-    collected: dict[str, Tensor],
     *,
     name: str,
 ) -> Output:
-    """Draw the values that two heads hand over, side by side, and what “it” collects of them.
+    """Draw the wide matrices of two heads, and under each what it makes of all words.
 
     Args:
         x: (n, e).
-        w: (e, h * d), the columns of head 1 before those of head 2.
+        matrices: under the letter of its product (e, h * d), the columns of head 1 first.
         words: n of them.
-        features: e names, of the rows of the matrix.
-        collected: under the name of each way a row, (h * d,).
-        name: the figure's name, see ``finish``.
-    """
-    values = _whole(x @ w)
-    high = 58 + 18 * len(words) + 22 * len(collected)
-    drawing, (made, mixed) = panels(600, high * 600 // 640, columns=2)
-    look: dict[str, Any] = {"va": "center", "fontsize": 11}
-    for ax in (made, mixed):
-        ax.set(xlim=(0, 320), ylim=(high, 0))
-        ax.axis("off")
-    for title, middle in (("X", 90), ("× W_V", 260)):
-        made.text(middle, 12, title, ha="center", **look)
-    for j, (word, row, heads) in enumerate(zip(words, _whole(x), values, strict=True)):
-        y = 40 + 18 * j
-        made.text(45, y, word, ha="right", **look)
-        mixed.text(95, y, word, ha="right", **look)
-        _cells(made, 50, y, row, 20, "")
-        _cells(mixed, 100, y, heads, 48, _HEADS)
-    for i, (feature, row) in enumerate(zip(features, _whole(w), strict=True)):
-        made.text(214, 40 + 18 * i, feature, ha="right", **look)
-        _cells(made, 220, 40 + 18 * i, row, 20, _HEADS)
-    mixed.text(95, 12, "= V", ha="right", **look)
-    for i, letter in enumerate(_HEADS):
-        mixed.text(148 + 96 * i, 12, f"head {i + 1}", ha="center", color=COLOURS[letter], **look)
-    for ax, x_, rows in ((made, 260, len(w)), (mixed, 196, len(words))):
-        ax.plot([x_] * 2, [26, 36 + 18 * rows], "k--", linewidth=1.4)
-    told = [f"{word} {' '.join(row)}" for word, row in zip(words, values, strict=True)]
-    y = 44 + 18 * len(words)
-    mixed.text(95, y, "“it” collects", ha="right", **look)
-    for i, (way, numbers) in enumerate(collected.items()):
-        written, y = _written(numbers.tolist()), 62 + 18 * len(words) + 22 * i
-        mixed.text(95, y, way, ha="right", fontweight="bold", **look)
-        _cells(mixed, 100, y, written, 48, _HEADS if way == "cut" else "")
-        told.append(f"“it” collects, {way}: {' '.join(written)}")
-    alt = f"X times W_V is V, head 1 in its left half and head 2 in its right: {'; '.join(told)}."
-    return finish(drawing, name=name, alt=alt)
-
-
-def two_sums(
-    query: Tensor,
-    keys: Tensor,
-    words: Sequence[str],
-    *,
-    name: str,
-    shown: Sequence[str] = (),
-) -> Output:
-    """Draw how “it” scores keys, uncut and cut into two heads; alive, into any number of heads.
-
-    Args:
-        query: (h * d,), the columns of head 1 before those of head 2.
-        keys: (m, h * d).
-        words: m of them.
-        name: the figure's name, see ``finish``.
-        shown: those of the words that the picture shows; alive, all are. Without them, all.
-    """
-    alive: dict[str, Any] = {"query": query.tolist(), "keys": keys.tolist(), "words": list(words)}
-    alive |= {"heads": [h for h in (1, 2, 4) if len(query) % h == 0], "chosen": 1}
-    keys = keys[[words.index(word) for word in shown or words]]
-    words = list(shown or words)
-    half, left, wide = len(query) // 2, 56, 29
-    uncut = left + wide * len(query) + 8
-    cut, one, two = uncut + 30, uncut + 98, uncut + 138  # the sums of both heads, divided ones
-    high = 62 + 24 * len(words)
-    drawing, (scores,) = panels(312, high * 312 // (two + 78))
-    look: dict[str, Any] = {"va": "center", "fontsize": 11}
-    heads = [(f"head {i + 1}", COLOURS[letter]) for i, letter in enumerate(_HEADS)]
-    scores.set(xlim=(0, two + 78), ylim=(high, 0))
-    scores.axis("off")
-    for (title, colour), middle in zip(heads, (half / 2, half + half / 2), strict=True):
-        scores.text(left + wide * middle, 10, title, ha="center", color=colour, **look)
-    titles = {
-        uncut + 13: "uncut",
-        cut + 30: "cut",
-        one + 17: f"÷√{2 * half}",
-        two + 36: f"÷√{half}",
-    }
-    for middle, title in titles.items():
-        scores.text(middle, 32, title, ha="center", **look)
-    scores.text(left - 6, 32, "it asks", ha="right", fontweight="bold", **look)
-    asked = _whole(query[None])[0]
-    _cells(scores, left, 32, asked, wide, _HEADS, 0.4)
-    told = []
-    for i, (word, key) in enumerate(zip(words, _whole(keys), strict=True)):
-        y, products = 62 + 24 * i, query * keys[i]
-        parts = products, *products.chunk(2)
-        sums = [f"{part.sum():.0f}" for part in parts]
-        divided = _written([(part.sum() / math.sqrt(len(part))).item() for part in parts])
-        scores.text(left - 6, y, word, ha="right", **look)
-        _cells(scores, left, y, [f"{a}·{b}" for a, b in zip(asked, key, strict=True)], wide, _HEADS)
-        _cells(scores, uncut, y, sums[:1], 26, "")
-        _cells(scores, cut, y, sums[1:], 30, _HEADS)
-        _cells(scores, one, y, divided[:1], 36, "")
-        _cells(scores, two, y, divided[1:], 36, _HEADS)
-        told.append(
-            f"{word} {' '.join(key)}: uncut {sums[0]}, cut {sums[1]} and {sums[2]}, "
-            f"divided {divided[0]}, and {divided[1]} and {divided[2]}"
-        )
-    scores.plot([left + wide * half] * 2, [20, 58 + 24 * len(words)], "k--", linewidth=1.4)
-    alt = f"The query of “it”, {' '.join(asked)}, times keys. {'; '.join(told)}."
-    static = finish(drawing, name=name, alt=alt)
-    return live(static, "cut", alive, room=(400, 370))
-
-
-def back_together(
-    collected: Tensor,
-    merged: Tensor,
-    output: Tensor,
-    words: Sequence[str],
-    who: int,
-    features: Sequence[str],
-    *,
-    name: str,
-) -> Output:
-    """Draw the strips of two heads, side by side and after W_O; one word's row has its numbers.
-
-    Args:
-        collected: (2, n, d).
-        merged: (n, 2 * d), the strips side by side.
-        output: (n, e), with e = 2 * d.
-        words: n of them.
-        who: the index of the word whose row is written out.
         features: e names.
         name: the figure's name, see ``finish``.
     """
-    high, ink = 54 + 18 * len(words), dict[str, Any](va="center", fontsize=11)
-    drawing, axes = panels(702, high, columns=3)
-    strips = [(collected[0], 54, "h"), (collected[1], 148, "d")]
-    shown = {
-        "a strip per head": strips,
-        "side by side": [(merged, 56, _HEADS)],
-        "times W_O": [(output, 56, "")],
-    }
+    top, wide = 122, 14.5 * x.size(1)
+    drawing, (ax,) = panels(312, 264)
+    ax.set(xlim=(0, 312), ylim=(264, 0))
+    ax.axis("off")
+    look: dict[str, Any] = {"va": "center", "fontsize": 11}
+    ax.text(50 + wide / 2, 101, "X", ha="center", **look)
+    for j, (word, row) in enumerate(zip(words, _whole(x), strict=True)):
+        ax.text(46, top + 18 * j, word, ha="right", **look)
+        _cells(ax, 50, top + 18 * j, row, 14.5, "")
+    for i, feature in enumerate(features):
+        ax.text(46 + wide, 26 + 18 * i, feature, ha="right", **look)
     told = []
-    for ax, (title, grids) in zip(axes, shown.items(), strict=True):
-        ax.set(xlim=(0, 234), ylim=(high, 0))
+    for which, (letter, matrix) in enumerate(matrices.items()):
+        left = 50 + (wide + 9) * (which + 1)
+        made = x @ matrix
+        for title, y in ((f"W_{letter}", 6), (letter, 101)):
+            ax.text(left + wide / 2, y, title, ha="center", **look)
+        for start, grid in ((26, matrix), (top, made)):
+            for j, row in enumerate(_whole(grid)):
+                _cells(ax, left, start + 18 * j, row, 14.5, _HEADS)
+            edge = [start - 12, start + 18 * len(grid) - 6]
+            ax.plot([left + wide / 2] * 2, edge, "k--", linewidth=1.4)
+        rows = [f"{a} {' '.join(row)}" for a, row in zip(features, _whole(matrix), strict=True)]
+        told.append(f"W_{letter}: {', '.join(rows)}")
+        rows = [f"{a} {' '.join(row)}" for a, row in zip(words, _whole(made), strict=True)]
+        told.append(f"{letter}: {', '.join(rows)}")
+    alt = "Matrices of two heads side by side, head 1 in the left half of each, and what they make"
+    return finish(drawing, name=name, alt=f"{alt} of X. {'; '.join(told)}.")
+
+
+WAYS = {"uncut": None, "cut, dim=0": 0, "cut, dim=1": 1}
+
+
+def attend_cut(sheets: Sequence[Tensor], w_o: Tensor, way: str, who: int) -> tuple[Tensor, Tensor]:
+    """Attend with wide sheets that are cut and stacked in one of the ``WAYS``.
+
+    Args:
+        sheets: queries, keys and values, each (n, h * d), of two heads.
+        w_o: (h * d, e).
+        way: one of the ``WAYS``.
+        who: the index of a word.
+
+    Returns:
+        The weights of that word, (1, n) uncut, (2, n) for each head, or (2, 2) between its own
+        two pieces; and its output, (e,).
+    """
+    dim = WAYS[way]
+    parts = [[sheet] if dim is None else sheet.chunk(2, dim=-1) for sheet in sheets]
+    q, k, v = (torch.stack([*pieces], dim=dim or 0) for pieces in parts)
+    weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)
+    merged = torch.cat((weights @ v).unbind(dim or 0), dim=-1)  # (n, h * d)
+    return weights[who] if dim else weights[:, who], (merged @ w_o)[who]
+
+
+def ways_to_cut(
+    sheets: Mapping[str, Sequence[Tensor]],
+    w_o: Tensor,
+    words: Sequence[str],
+    who: int,
+    answers: Mapping[str, str],
+    *,
+    name: str,
+) -> Output:
+    """Draw what meets what in wide keys, uncut and cut in two ways; alive, one way at a time.
+
+    Args:
+        sheets: under each last word queries, keys and values, (n, h * d), of two heads.
+        w_o: (h * d, e), which writes what head 1 has collected first.
+        words: n of them; the last is replaced.
+        who: the index of the word that asks.
+        answers: what the word means where the first or the second number of its output is larger,
+            under the name of that number.
+        name: the figure's name, see ``finish``.
+    """
+    (ending, (q, k, v)), *_ = sheets.items()
+    words = [*words[:-1], ending]
+    drawing, axes = panels(690, 250, columns=3)
+    look: dict[str, Any] = {"va": "center", "fontsize": 11}
+    told = []
+    for ax, way in zip(axes, WAYS, strict=True):
+        weights, output = attend_cut((q, k, v), w_o, way, who)
+        ax.set(xlim=(0, 230), ylim=(250, 0))
         ax.axis("off")
-        ax.text(142, 8, title, ha="center", **ink)
-        for j, word in enumerate(words):
+        ax.text(92, 8, way, ha="center", fontweight="bold", **look)
+        gap, high = (10 if way == "cut, dim=0" else 0), 22
+        for j, (word, row) in enumerate(zip(words, _whole(k), strict=True)):
             bold = "bold" if j == who else "normal"
-            ax.text(48, 50 + 18 * j, word, ha="right", fontweight=bold, **ink)
-        for grid, left, heads in grids:
-            for j, row in enumerate(grid.tolist()):
-                numbers = _written(row)
-                _cells(ax, left, 50 + 18 * j, numbers if j == who else [""] * len(row), 42, heads)
-            told.append(f"{title}: {' '.join(_written(grid[who].tolist()))}")
-            corner = (left, 41 + 18 * who)
-            edge: dict[str, Any] = {"edgecolor": "black", "fill": False, "linewidth": 2}
-            ax.add_patch(Rectangle(corner, 42 * grid.size(1), 18, **edge))
-        names = ["head 1", "head 2"] if grids is strips else features
-        for j, each in enumerate(names):
-            x = (96, 190)[j] if grids is strips else 77 + 42 * j
-            ax.text(x, 30, each, ha="center", **ink)
-    alt = f"What “{words[who]}” collects; {'; '.join(told)}, under {', '.join(features)}."
-    return finish(drawing, name=name, alt=alt)
+            ax.text(48, 38 + high * j, word, ha="right", fontweight=bold, **look)
+            for head, letter in enumerate(_HEADS):
+                left = 54 + head * (36 + gap)
+                _cells(ax, left, 38 + high * j, row[2 * head : 2 * head + 2], 18, letter)
+        own = way == "cut, dim=1"
+        shown = (weights[:1].mT if own else weights).tolist()
+        for head, column in enumerate(shown):
+            left = 146 + 36 * head
+            for j, weight in enumerate(column):
+                y = 38 + high * (who if own else j)
+                letter = _HEADS[head] if len(shown) > 1 else ""
+                _cells(ax, left, y, [f"{weight:.2f}"], 36, letter, 0.06 + 0.5 * weight)
+        if own:
+            frames = [(54, 27 + high * j, 72, high) for j in range(len(words))]
+        elif gap:
+            frames = [(54 + head * (36 + gap), 27, 36, high * len(words)) for head in range(2)]
+        else:
+            frames = [(54, 27, 72, high * len(words))]
+        for i, (x, y, wide, tall) in enumerate(frames):
+            strong = 2.2 if not own or i == who else 0.9
+            ax.add_patch(
+                Rectangle((x - 1, y + 1), wide + 2, tall - 2, fill=False, ec="black", lw=strong)
+            )
+        gets = _written(output[:2].tolist())
+        said = [f"{feature} {number}" for feature, number in zip(answers, gets, strict=True)]
+        ax.text(48, 228, "gets", ha="right", **look)
+        ax.text(54, 228, ", ".join(said), ha="left", fontweight="bold", **look)
+        listed = "; ".join(" ".join(_written(row)) for row in weights.tolist())
+        told.append(f"{way}: weights {listed}, gets {' and '.join(said)}")
+    alive = {
+        "words": words,
+        "who": who,
+        "answers": dict(answers),
+        "output": w_o.tolist(),
+        "sheets": {end: [sheet.tolist() for sheet in each] for end, each in sheets.items()},
+    }
+    alt = f"The keys of {len(words)} words, and the weights of “{words[who]}”. {'. '.join(told)}."
+    caption = "Each frame is a problem of its own: only what is in one frame is compared."
+    static = finish(drawing, name=name, alt=alt, caption=caption)
+    return live(static, "cut", alive, room=(494, 446))
 
 
 def wrong_merge(*, name: str) -> Output:

@@ -65,25 +65,18 @@ def the_whole_way(name="way"):
     return display.whole_way(name=name)
 
 
-def a_sheet(name="sheet"):
+def all_sheets(name="sheets"):
     x, w = torch.eye(3, 4), torch.arange(16.0).view(4, 4)
-    return display.sheet_and_stack(x, w, ["a", "because", "c"], name=name)
+    wide = {"Q": w, "K": w + 20, "V": w + 40}
+    return display.all_sheets(x, wide, ["a", "because", "c"], [*"uvwx"], name=name)
 
 
-def some_sums(name="sums"):
-    query, keys = torch.tensor([2.0, 1, 3, 1]), torch.tensor([[3.0, 0, 0, 1], [2, 2, 1, 2]])
-    return display.two_sums(query, keys, ["because", "c"], name=name)
-
-
-def some_values(name="values"):
-    x, w = torch.eye(3, 4), torch.arange(16.0).view(4, 4)
-    ways = {"uncut": torch.tensor([1.5, 2, 3, 4]), "cut": torch.tensor([0.25, 0, 0, 5])}
-    return display.handed_over(x, w, ["a", "because", "c"], [*"uvwx"], ways, name=name)
-
-
-def two_stacks(name="stacks", words=WORDS):
-    listens = weights(2, len(words)), weights(2, 2)
-    return display.stacks(words, 1, *listens, ("heads first", "words first"), name=name)
+def three_ways(name="ways", words=("a", "because", "c")):
+    draw = torch.Generator().manual_seed(1)
+    keys, values = torch.randint(0, 3, (2, len(words), 4), generator=draw).float()
+    sheets = {"c": [torch.tensor([[2.0, 1, 0, 1]]).expand(len(words), 4), keys, values]}
+    answers = {"animal": "bee", "food": "wax"}
+    return display.ways_to_cut(sheets, torch.eye(4)[[0, 2, 1, 3]], words, 1, answers, name=name)
 
 
 def the_wrong_merge(name="merge"):
@@ -93,13 +86,6 @@ def the_wrong_merge(name="merge"):
 def two_glasses(name="glasses"):
     collected, w_o = torch.tensor([1.5, -2.0]), torch.tensor([[1.0, 0, 0], [0, 2, 0]])
     return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name, caption="")
-
-
-def strips(name="strips"):
-    collected, w_o = torch.arange(12.0).view(2, 3, 2), torch.eye(4)[[0, 2, 1, 3]]
-    merged = torch.cat([*collected], -1)
-    features = ["u", "v", "w", "x"]
-    return display.back_together(collected, merged, merged @ w_o, WORDS, 1, features, name=name)
 
 
 def two_looks(name="looks"):
@@ -120,12 +106,10 @@ def texts(figure):
         a_shelf,
         what_flows,
         the_whole_way,
-        a_sheet,
-        some_sums,
-        two_stacks,
+        all_sheets,
+        three_ways,
         the_wrong_merge,
         two_glasses,
-        strips,
         two_looks,
     ],
 )
@@ -165,13 +149,6 @@ def test_what_heads_add_is_summed():
     assert texts(two_glasses()).count("−4.00") == 2, "what head 2 adds, and the sum"
 
 
-def test_one_row_of_the_strips_is_written_out():
-    seen = [text for text in texts(strips()) if "." in text]
-    apart = ["2.00", "3.00", "8.00", "9.00"]
-    assert seen == [*apart, *apart, "2.00", "8.00", "3.00", "9.00"]
-    assert "times W_O: 2.00 8.00 3.00 9.00, under u, v, w, x" in strips().text
-
-
 def test_a_row_goes_through_a_matrix():
     row, matrix = torch.tensor([1.0, 0, 3]), torch.zeros(3, 3)
     matrix[2, 1] = 2
@@ -196,57 +173,35 @@ def test_lines_of_one_word_alone_are_those_that_are_lit():
     assert alone.html.count("<path") == some_lines().html.count("<path") - 6
 
 
-def test_a_sheet_is_cut_between_the_heads():
-    assert "a 0 1 2 3; because 4 5 6 7; c 8 9 10 11" in a_sheet().text
-    seen = texts(a_sheet())
-    assert [seen.count(number) for number in ("10", "11")] == [2 + 1, 2 + 1], "W, K, the stack"
-    assert {"n = 3", "d = 2", "h = 2"} < {*seen}
+def test_sheets_stand_under_their_matrices():
+    said = "W_K: u 20 21 22 23, v 24 25 26 27, w 28 29 30 31, x 32 33 34 35; K: a 20 21 22 23, "
+    assert said in all_sheets().text
+    seen = texts(all_sheets())
+    assert [seen.count(number) for number in ("15", "31", "50")] == [1, 2, 2], "x has no row in X"
 
 
-def test_a_score_that_is_cut_is_two_sums():
-    said = "uncut 7, cut 6 and 1, divided 3.50, and 4.24 and 0.71; c 2 2 1 2: uncut 11"
-    assert f"because 3 0 0 1: {said}" in some_sums().text
-    parts = ["2·2", "1·2", "3·1", "1·2", "11", "6", "5"]
-    seen = texts(some_sums())
-    assert seen[seen.index("2·2") :][:7] == parts
-    divided = [x for a, b in ((6, 1), (6, 5)) for x in ((a + b) / 2, a / 2**0.5, b / 2**0.5)]
-    numbers = [f"{x:.2f}" for x in divided]
-    assert [text for text in seen if "." in text] == numbers
-
-
-def test_alive_a_score_has_all_words_and_the_picture_some():
-    query, keys, words = torch.ones(4), torch.eye(4), ["a", "bee", "c", "dee"]
-    figure = display.two_sums(query, keys, words, name="sums", shown=["bee", "dee"])
-    frame = ElementTree.fromstring(figure.html)
-    data = json.loads(frame.get("data-state"))
-    assert (data["words"], data["heads"], data["chosen"]) == (words, [1, 2, 4], 1)
-    assert data["keys"] == keys.tolist()
-    assert {"bee", "dee"} < {*texts(figure)}
-    assert "c" not in texts(figure)
-
-
-def test_what_heads_hand_over_stands_in_their_columns():
-    said = "“it” collects, uncut: 1.50 2.00 3.00 4.00; “it” collects, cut: 0.25 0.00 0.00 5.00."
-    assert f"a 0 1 2 3; because 4 5 6 7; c 8 9 10 11; {said}" in some_values().text
-    seen = texts(some_values())
-    assert {*"uvwx", "head 1", "head 2", "1.50", "0.25"} < {*seen}
-
-
-def test_frames_say_to_whom_a_word_listens():
-    assert (
-        "heads first: all words of a head stand in one frame; “bee” gives head 1"
-        in two_stacks().text
-    )
-    home, across = weights(2, 2)[0].tolist()
-    assert f"{across:.2f} across, {home:.2f} at home" in texts(two_stacks())
+def test_keys_are_cut_in_three_ways():
+    sheets = json.loads(ElementTree.fromstring(three_ways().html).get("data-state"))["sheets"]["c"]
+    q, k, v = torch.tensor(sheets)  # (n, 4)
+    whole = (k @ q[1] / 2).softmax(0)
+    apart = torch.einsum("nhd,hd->hn", k.view(3, 2, 2), q[1].view(2, 2))
+    heads = (apart / 2**0.5).softmax(1)
+    own = (q[1].view(2, 2) @ k[1].view(2, 2).mT / 2**0.5).softmax(1)
+    uncut = (whole @ v)[[0, 2]].tolist()
+    first = [(heads[i] @ v[:, 2 * i]).item() for i in range(2)]
+    second = (own @ v[1].view(2, 2))[:, 0].tolist()
+    said = three_ways().text
+    for (animal, food), weights in ((uncut, whole[None]), (first, heads), (second, own)):
+        rows = "; ".join(" ".join(f"{x:.2f}" for x in row) for row in weights.tolist())
+        assert f"weights {rows}, gets animal {animal:.2f} and food {food:.2f}" in said
 
 
 def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
     looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
-    made = (two_glasses(), a_sheet(), some_sums(), strips())
-    for figure in (lines, looks, two_stacks(words=words), *made):
+    made = (two_glasses(), all_sheets(), three_ways(words=words))
+    for figure in (lines, looks, *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 

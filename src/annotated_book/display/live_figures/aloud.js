@@ -1,7 +1,8 @@
-// Two storytellers read aloud, word by word: the same weights, and the second merges its heads by a reshape alone.
+// Storytellers read aloud, word by word: all have the same weights, each cuts or merges its heads in its own way.
 //
-// words, edge, longest, shapes, heads, layers: of both, as in storyteller.js
-// text: what they go on with, {} for its ending; endings: to choose from; names: of the two
+// words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each
+// reshaped: the index of the one that merges by a reshape alone, if any does
+// text: what they go on with, {} for its ending; endings: to choose from; names: of the tellers
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
@@ -11,22 +12,23 @@ const PAUSE = 220; // milliseconds between two words
 export default {
   async render({ model, el }) {
     const data = model.get("data");
-    const { words, edge, longest, shapes, heads, layers, text, endings, names } = data;
+    const { words, edge, longest, shapes, heads, reshaped, layers, text, endings, names } = data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
-    const teller = { weights: unpack(await answer.arrayBuffer(), shapes), heads, layers };
+    const weights = unpack(await answer.arrayBuffer(), shapes);
+    const tellers = heads.map((each) => ({ weights, heads: each, layers }));
     const told = names.map(() => element("p"));
     const said = readout();
     said.classList.add("aa-heard");
     let [texts, timer] = [[], undefined];
 
-    // A word for each of the two, with the same luck; 0 takes the likeliest.
+    // A word for each of them, with the same luck; 0 takes the likeliest.
     function one(luck) {
       let more = false;
       texts.forEach((each, i) => {
         if (each.over) return;
         const ids = each.all.map((word) => words.indexOf(word));
-        const shares = likeliest(read(teller, ids, [], i === 1).logits.at(-1), words, 1);
+        const shares = likeliest(read(tellers[i], ids, [], i === reshaped).logits.at(-1), words, 1);
         const word = drawn(shares, luck);
         each.over = word === edge || each.all.length + 1 === longest;
         if (word !== edge) each.all.push(word);

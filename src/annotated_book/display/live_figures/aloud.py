@@ -1,4 +1,4 @@
-"""Two models read aloud: the same weights, and heads that are merged in two ways."""
+"""Models read aloud: the same weights, and heads that are cut or merged in several ways."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,40 +18,43 @@ def aloud(
     *,
     shapes: Mapping[str, Sequence[int]],
     layers: int,
-    heads: int,
+    heads: Sequence[int],
     longest: int,
     edge: str,
+    reshaped: int = -1,
     name: str,
 ) -> Output:
-    """Show how two models go on with a text, word after word; alive, with any of its endings.
+    """Show how models go on with a text, word after word; alive, with any of its endings.
 
     Args:
-        tellers: two models by name, which score (b, n) ids. Alive, both have the weights of
-            ``data/storyteller-0.bin``, and the second merges its heads by a reshape alone.
+        tellers: models by name, which score (b, n) ids. Alive, all have the weights of
+            ``data/storyteller-0.bin``.
         words: their vocabulary, padding first.
         text: what they go on with; ``{}`` stands for its ending.
         endings: to choose from; the picture shows the first two.
         shapes: of each tensor in the file of weights.
         layers: how many they have.
-        heads: how many a layer has.
+        heads: how many a layer of each has.
         longest: how many words a text has at most.
         edge: the word before and after each story.
+        reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
         name: the figure's name, see ``finish``.
     """
-    drawing, (ax,) = panels(500, 190)
+    step = len(tellers) + 2
+    drawing, (ax,) = panels(500, 190 * step / 4)
     told = []
     for i, ending in enumerate(endings[:2]):
         begin = text.format(ending)
-        ax.text(0, 4 * i, f"{begin} …".replace(" .", "."), fontsize=14, color=FAINT, va="center")
+        ax.text(0, step * i, f"{begin} …".replace(" .", "."), fontsize=14, color=FAINT, va="center")
         told.append(f"After “{begin}”")
         for j, (who, model) in enumerate(tellers.items()):
             said = go_on(model, [edge, *begin.split()], words, longest=longest)
             first = " ".join(said).partition(" .")[0] + "."
-            ax.text(0, 4 * i + j + 1, who, fontsize=12, va="center")
-            ink = COLOURS["hd"[j]]
-            ax.text(1, 4 * i + j + 1, first, fontsize=13, weight="bold", color=ink, va="center")
+            ax.text(0, step * i + j + 1, who, fontsize=12, va="center")
+            ink = COLOURS["hdnm"[j]]
+            ax.text(1, step * i + j + 1, first, fontsize=13, weight="bold", color=ink, va="center")
             told.append(f"{who}: {first}")
-    ax.set(xlim=(0, 4), ylim=(6.5, -0.5))
+    ax.set(xlim=(0, 4), ylim=(2 * step - 1.5, -0.5))
     ax.axis("off")
     alt = ", ".join(told).replace(", After", " After")
     data = {
@@ -59,13 +62,19 @@ def aloud(
         "edge": edge,
         "longest": longest,
         "shapes": [[key, *size, 0][:3] for key, size in shapes.items()],
-        "heads": heads,
+        "heads": list(heads),
+        "reshaped": reshaped,
         "layers": layers,
         "text": text,
         "endings": list(endings),
         "names": list(tellers),
     }
-    return live(finish(drawing, name=name, alt=alt), "aloud", data, room=(205, 430))
+    return live(
+        finish(drawing, name=name, alt=alt),
+        "aloud",
+        data,
+        room=(205 + 160 * ((len(tellers) - 1) // 2), 430 + 165 * (len(tellers) - 2)),
+    )
 
 
 @torch.no_grad()

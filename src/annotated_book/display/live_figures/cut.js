@@ -1,97 +1,132 @@
-// Cut: a wide query meets wide keys; where the rows are cut decides which products make a score.
+// Cut: wide keys, uncut or cut and stacked along one of two axes; what is in one frame is compared.
 //
-// query: its numbers; keys: theirs, a row a word; words: of the keys; heads: the numbers to choose
-// from; chosen: the one to begin with
-// A test compares the scores and weights with those of PyTorch's tensors.
+// words, who: those of a sentence, and the index of the one that asks
+// answers: what it means where the first or second number of its output is larger, by their names
+// sheets: under each last word queries, keys and values, a row a word; output: W_O, row by row
+// A test compares the numbers with those of PyTorch's tensors.
 import { button, element, readout, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 const sum = (all) => all.reduce((total, x) => total + x, 0);
 
-/** Score the keys, a row a head: the products of its columns, added up; and weigh them. */
-export function attend(query, keys, heads) {
-  const width = query.length / heads;
-  return range(heads).map((g) => {
-    const own = range(width).map((i) => g * width + i);
-    const sums = keys.map((key) => sum(own.map((i) => query[i] * key[i])));
+/** Attend with one word; way 0 cuts nothing, 1 stacks heads first, and 2 stacks words first. */
+export function attend([queries, keys, values], output, way, who) {
+  const width = queries[who].length / (way ? 2 : 1);
+  const pieces = (row) => (way ? [row.slice(0, width), row.slice(width)] : [row]);
+  const found = pieces(queries[who]).map((query, head) => {
+    const own = (sheet) => (way === 2 ? pieces(sheet[who]) : sheet.map((row) => pieces(row)[head]));
+    const sums = own(keys).map((key) => sum(key.map((x, i) => query[i] * x)));
     const powers = sums.map((score) => Math.exp(score / Math.sqrt(width)));
-    return { sums, weights: powers.map((power) => power / sum(powers)) };
+    const weights = powers.map((power) => power / sum(powers));
+    const mixed = query.map((_, i) => sum(own(values).map((value, j) => weights[j] * value[i])));
+    return { sums, weights, mixed };
   });
+  const merged = found.flatMap(({ mixed }) => mixed);
+  return { found, gets: output[0].map((_, j) => sum(merged.map((x, i) => x * output[i][j]))) };
 }
 
-const [LEFT, WIDE, HIGH, TOP, SCORE] = [66, 31, 22, 46, 29];
-const COLOURS = ["var(--aa-h)", "var(--aa-d)", "var(--aa-n)", "var(--aa-m)"];
+const [LEFT, WIDE, PITCH, TOP, APART, RIGHT, WIDTH] = [62, 30, 25, 66, 14, 212, 356];
+const WAYS = ["uncut", "cut, dim=0", "cut, dim=1"];
+const AXES = ["(n, h · d)", "(h, n, d)", "(n, h, d)"];
+const COLOURS = ["var(--aa-h)", "var(--aa-d)"];
+const BOLD = { "font-weight": "bold" };
+
+const cell = (text, x, y, [width, height], fill, strong, more) => [
+  svg("rect", { x, y, width, height, fill, "fill-opacity": strong, stroke: "#808080" }),
+  label(text, x + width / 2, y + height / 2 + 4.5, more),
+];
+const name = (text, y, more) => label(text, LEFT - 8, y, { "text-anchor": "end", ...more });
+const frame = (x, y, width, height, strong) =>
+  svg("rect", {
+    ...{ x: x - 3, y: y - 2, width: width + 6, height: height + 4, fill: "none", rx: 2 },
+    ...{ stroke: "currentColor", "stroke-width": strong },
+  });
 
 export default {
   render({ model, el }) {
-    const { query, keys, words, heads, chosen } = model.get("data");
-    const edge = LEFT + WIDE * query.length;
-    const [width, height] = [edge + 15 + SCORE * query.length, TOP + HIGH * (words.length + 1)];
-    const box = { viewBox: `0 0 ${width} ${height}`, role: "img", class: "aa-cut" };
-    const root = svg("svg", { ...box, fill: "currentColor" });
+    const { words, who, answers, sheets, output } = model.get("data");
+    const [endings, features] = [Object.keys(sheets), Object.keys(answers)];
+    const [half, low] = [output.length / 2, TOP + PITCH * words.length];
+    const box = { viewBox: `0 0 ${WIDTH} ${low + 40}`, role: "img", class: "aa-cut" };
+    const root = svg("svg", { ...box, fill: "currentColor", "stroke-width": 0.6 });
     const said = readout();
-    const cell = (text, x, y, wide, colour, strong) => [
-      svg("rect", {
-        ...{ x, y, width: wide, height: HIGH - 3, fill: colour, "fill-opacity": strong },
-        ...{ stroke: "#808080", "stroke-width": 0.6 },
-      }),
-      label(text, x + wide / 2, y + 14),
-    ];
-    const show = (h) => {
-      const each = query.length / h;
-      const found = attend(query, keys, h);
-      const colour = (i) => COLOURS[Math.floor(i / each)];
-      const name = (text, y, more) =>
-        label(text, LEFT - 6, y + 14, { "text-anchor": "end", ...more });
-      const row = (texts, y, strong) =>
-        texts.flatMap((text, i) => cell(text, LEFT + i * WIDE, y, WIDE, colour(i), strong));
-      root.replaceChildren(
-        label(
-          h === 1 ? "one sum for a key" : `${h} sums for a key`,
-          edge + 14 + (SCORE * h) / 2,
-          14,
-        ),
-        ...found.map((_, g) =>
-          label(each > 1 ? `head ${g + 1}` : g + 1, LEFT + (g + 0.5) * each * WIDE, 14),
-        ),
-        name("it asks", TOP - HIGH, { "font-weight": "bold" }),
-        ...row(query, TOP - HIGH, 0.4),
-        ...words.flatMap((word, j) => {
-          const y = TOP + 6 + j * HIGH;
-          const products = keys[j].map((x, i) => `${query[i]}·${x}`);
-          const scores = found.flatMap(({ sums, weights }, g) =>
-            cell(sums[j], edge + 14 + g * SCORE, y, SCORE, COLOURS[g], 0.04 + 0.6 * weights[j]),
-          );
-          return [name(word, y), ...row(products, y, 0.16), ...scores];
-        }),
-        ...range(h - 1).map((g) =>
-          svg("path", {
-            d: `M${LEFT + (g + 1) * each * WIDE} ${TOP - HIGH - 6}V${height}`,
-            ...{ stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "5 3" },
+    let [way, last] = [0, endings[0]];
+
+    function show() {
+      const { found, gets } = attend(sheets[last], output, way, who);
+      const [query, keys] = [sheets[last][0][who], sheets[last][1]];
+      const [high, strip] = [way === 2 ? PITCH - 7 : PITCH, WIDE * half];
+      const head = (i) => Math.floor(i / half);
+      const at = (i) => LEFT + WIDE * i + (way === 1 ? APART * head(i) : 0);
+      const top = (j) => TOP + j * PITCH + (way === 2 ? 3 : 0);
+      const row = (each, j) => {
+        const heard = way !== 2 || j === who;
+        const [sums, weights] = ["sums", "weights"].map((what) =>
+          way === 2 ? found[0][what] : found.map((one) => one[what][j]),
+        );
+        const faint = { opacity: heard ? 1 : 0.6 };
+        return [
+          name(each, top(j) + high / 2 + 4.5, j === who && BOLD),
+          ...keys[j].flatMap((x, i) => {
+            const text = heard ? `${query[i]}·${x}` : x;
+            return cell(text, at(i), top(j), [WIDE, high], COLOURS[head(i)], 0.16, faint);
           }),
+          ...(heard ? sums : []).flatMap((score, g) => {
+            const [x, colour] = [RIGHT + 72 * g, way ? COLOURS[g] : "#808080"];
+            const share = weights[g].toFixed(2);
+            const strong = 0.06 + 0.6 * weights[g];
+            return [
+              ...cell(score, x, top(j), [26, high], colour, 0.06),
+              ...cell(share, x + 28, top(j), [40, high], colour, strong, { class: "aa-share" }),
+            ];
+          }),
+        ];
+      };
+      const frames = [
+        () => [frame(at(0), TOP, 2 * strip, low - TOP, 2)],
+        () => [0, half].map((i) => frame(at(i), TOP, strip, low - TOP, 2)),
+        () => words.map((_, j) => frame(at(0), top(j), 2 * strip, high, j === who ? 2 : 0.7)),
+      ][way]();
+      const got = features.map((feature, i) => `${feature} ${gets[i].toFixed(2)}`);
+      root.replaceChildren(
+        ...[0, 1].map((g) => label(`head ${g + 1}`, at(g * half) + strip / 2, 14)),
+        ...found.flatMap((_, g) => [
+          label(way ? `head ${g + 1}` : "both heads", RIGHT + 34 + 72 * g, 14),
+          label("sum", RIGHT + 13 + 72 * g, 40),
+          label("weight", RIGHT + 48 + 72 * g, 40),
+        ]),
+        name(`${words[who]} asks`, 40, BOLD),
+        ...query.flatMap((x, i) => cell(x, at(i), 24, [WIDE, 24], COLOURS[head(i)], 0.4)),
+        ...[...words.slice(0, -1), last].flatMap(row),
+        ...frames,
+        name(`${words[who]} gets`, low + 28, BOLD),
+        ...got.flatMap((text, g) =>
+          cell(text, LEFT + 100 * g, low + 12, [96, 24], COLOURS[g], 0.16, BOLD),
         ),
       );
-      const most = found.map(({ weights }, g) => {
-        const top = Math.max(...weights).toFixed(2);
-        const which = words.filter((_, j) => weights[j].toFixed(2) === top);
-        const who = h === 1 ? "" : `head ${g + 1} `;
-        return `${who}${which.join(" and ")}, ${top}${which.length > 1 ? " each" : ""}`;
-      });
-      const cut = h === 1 ? "Uncut" : `Cut into ${h}`;
-      said.textContent = `${cut}, sums divided by √${each}. Most weight: ${most.join("; ")}.`;
-      root.setAttribute(
-        "aria-label",
-        `The products of “it” with ${words.length} keys, cut into ${h}.`,
+      const same = Math.abs(gets[0] - gets[1]) < 0.005;
+      const meant = answers[features[gets[0] > gets[1] ? 0 : 1]];
+      const answer = same ? "The same twice: no answer." : `So “${words[who]}” is the ${meant}.`;
+      said.textContent = `${WAYS[way]}, ${AXES[way]}: ${got.join(", ")}. ${answer}`;
+      root.setAttribute("aria-label", `What is compared with “${words[who]}”, ${WAYS[way]}.`);
+      [WAYS[way], last].forEach((now, i) =>
+        buttons[i].forEach((made) =>
+          made.setAttribute("aria-pressed", String(made.textContent === now)),
+        ),
       );
-      buttons.forEach((made, i) => made.setAttribute("aria-pressed", String(heads[i] === h)));
-    };
-    const buttons = heads.map((h) => button(h === 1 ? "1 head" : `${h} heads`, () => show(h)));
+    }
+
+    const buttons = [
+      WAYS.map((each, i) => button(each, () => ((way = i), show()))),
+      endings.map((each) => button(each, () => ((last = each), show()))),
+    ];
+    const rows = [buttons[0], [`${words[who]} was`, ...buttons[1]]];
     el.append(
-      element("div", { class: "aa-endings", role: "group", "aria-label": "heads" }, ...buttons),
+      ...rows.map((row) => element("div", {}, element("div", { class: "aa-endings" }, ...row))),
       root,
       said,
     );
-    show(chosen);
+    show();
   },
 };
