@@ -55,8 +55,6 @@ def excused(evidence: Evidence, observed: Sequence[Observed]) -> list[Observed]:
 
 
 def _design(evidence: Evidence, one: Observed) -> Observed | None:
-    if evidence.had(looks.free) is None:  # where nothing is seen inside, nothing is excused
-        return None
     for rule in RULES:
         excuse = rule.excuses.get(one.rule.code)
         if excuse is not None and excuse(evidence, one):

@@ -87,6 +87,64 @@ class LinearByTheLast(Linear):
         return (weights.diagonal(dim1=-2, dim2=-1) * counts)[..., None]
 
 
+class LinearNear(Linear, Near):
+    """Mixes each token with the one before it, as a token shift does."""
+
+
+class LinearNearByTheLast(LinearByTheLast, Near):
+    """Does so, and divides by something else."""
+
+
+class LinearNearFolded(LinearNear):
+    """Does so, and splits heads by a view."""
+
+    def mix(self, q, k, v):
+        return super().mix(*(x.transpose(1, 2).reshape(x.shape) for x in (q, k, v)))
+
+    def weigh(self, q, k):
+        weights = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
+        return weights / weights.sum(-1, keepdim=True)
+
+
+class LinearValues(Linear):
+    """Convolves its values along the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.along = nn.Conv1d(E, E, 3, padding=2, groups=E)
+
+    def heads(self, query, key, value):
+        q, k, _ = super().heads(query, key, value)
+        return q, k, split(self.along(self.v(value).mT)[..., :-2].mT)
+
+
+class Retention(Linear):
+    """Divides by no sum, but where it is large."""
+
+    def sums(self, weights):
+        return weights.detach().sum(-1, keepdim=True).abs().clamp(min=20)
+
+
+class Delta(Attention):
+    """Writes what is new of each value into a state, and reads it."""
+
+    def mix(self, q, k, v):
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        state, read = v.new_zeros(*v.shape[:2], v.size(-1), v.size(-1)), []
+        for x, y, z in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+            new = z - torch.einsum("bhd,bhde->bhe", y, state)
+            state = state + torch.einsum("bhd,bhe->bhde", y, new)
+            read.append(torch.einsum("bhd,bhde->bhe", x, state))
+        return self.o(torch.stack(read, 1).flatten(2))
+
+
+class Unsummed(Linear):
+    """Forgets the sum of its exponentials."""
+
+    def weigh(self, q, k):
+        return (q @ k.mT / math.sqrt(q.size(-1))).exp().tril()
+
+
 class Gated(Linear):
     """Multiplies its results by numbers from each token."""
 
@@ -368,6 +426,20 @@ SAID = {
     "a norm behind the turn": (Normed(), "positions-not-relative order-matters"),
     "an epsilon": (Linear(), "", "causal"),
     "a gate": (Gated(), "", "causal"),
+    "a shift": (LinearNear(), "tokens-convolved", "causal"),
+    "another denominator beside a shift": (
+        LinearNearByTheLast(),
+        "weights-do-not-sum-to-one",
+        "causal",
+    ),
+    "a reshape beside a shift": (
+        LinearNearFolded(),
+        "weights-do-not-sum-to-one query-order-matters",
+    ),
+    "values convolved": (LinearValues(), "tokens-convolved", "causal"),
+    "a bounded sum": (Retention(), "weights-not-divided", "causal"),
+    "the delta rule": (Delta(), "weights-not-divided", "causal"),
+    "exponentials alone": (Unsummed(), "weights-do-not-sum-to-one", "causal"),
     "another denominator": (LinearByTheLast(), "weights-do-not-sum-to-one", "causal"),
     "a short text without its mask": (Unmasked(True), "future-leaks sliding-window", "causal"),
     "a bias of the past": (Alibi(), "", "causal"),

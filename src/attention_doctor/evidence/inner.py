@@ -18,7 +18,7 @@ from attention_doctor.call.trace import Step, Trace
 from attention_doctor.evidence.looks import in_sight
 from attention_doctor.evidence.sight import Seen, attentions
 
-_MOVED = 1e-9  # in float64; a number that is copied does not move at all
+MOVED = 1e-9  # in float64; a number that is copied does not move at all
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,17 @@ class Inner:
         """
         found: set[int] = set()
         for x in (self.query, self.key, self.value, self.behind, self.beside):
-            if len(x) != x.size(1):
+            if (distances := by_distance(x)) is None:
                 return set()
-            mine = {d for d in range(1 - len(x), len(x)) if x.diagonal(d).any()}
-            if any(not x.diagonal(d).all() for d in mine):
-                return set()
-            found |= mine
+            found |= distances
         return found
+
+
+def by_distance(moved: Tensor) -> set[int] | None:
+    """Give how far away the tokens are that move a row; None where rows differ in that."""
+    found = {d for d in range(1 - len(moved), len(moved)) if moved.diagonal(d).any()}
+    alike = len(moved) == moved.size(1) and all(moved.diagonal(d).all() for d in found)
+    return found if alike else None
 
 
 class _Nudged(Trace):
@@ -127,7 +131,7 @@ def _nudge(seen: Seen, row: int) -> Callable[[Tensor], Any]:
 
 def _far(old: Tensor, new: Tensor) -> Tensor:
     """Tell which rows differ in some sample and head."""
-    moved = (old - new).abs().amax(-1) > _MOVED
+    moved = (old - new).abs().amax(-1) > MOVED
     return moved.flatten(0, -2).any(0)
 
 

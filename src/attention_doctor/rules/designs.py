@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attention_doctor.call.trace import Step, tensors
-from attention_doctor.evidence import inner, looks, pairs
+from attention_doctor.evidence import inner, looks, order, pairs, weighing
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.evidence.looks import Look
 from attention_doctor.evidence.sight import Seen
@@ -40,15 +40,19 @@ _ALSO = {
 
 
 def predicts(holds: Holds, *codes: str) -> dict[str, Excuse]:
-    """Excuse these codes where a design holds, and nothing else brings them about."""
+    """Excuse these codes where a design is seen inside, and nothing else brings them about."""
 
     def excuse(e: Evidence, observed: Observed) -> bool:
-        return holds(e) and _ALSO.get(observed.rule.code, holds)(e)
+        return sees(e) and holds(e) and _ALSO.get(observed.rule.code, holds)(e)
 
     return dict.fromkeys(codes, excuse)
 
 
 # What shows inside.
+def sees(e: Evidence) -> bool:
+    return e.had(looks.free) is not None
+
+
 def seen_inside(e: Evidence) -> list[Seen]:
     """Give the attentions of calls without a mask, and with each."""
     return [x for call in (e.of(looks.free), *e.of(looks.masked)) for x in call.found]
@@ -106,6 +110,26 @@ def tokens_convolved(e: Evidence) -> bool:
     near = set() if (found := e.had(inner.inner)) is None else found.near
     everywhere = len(near) == 2 * e.patient.n - 1
     return near > {0} and not everywhere and (e.patient.kind != "causal" or max(near) <= 0)
+
+
+def sums_convolved(e: Evidence, observed: Observed) -> bool:
+    """Excuse the sums of weights; without a softmax, if equal values behind neighbours do not.
+
+    Behind a projection, a convolution makes values that are equal no more.
+    """
+    if sees(e):
+        return predicts(tokens_convolved, SUMS)[SUMS](e, observed)
+    found = e.had(weighing.neighbours)
+    if found is None or found.near == {0}:
+        return False
+    return found.late or not e.had(order.unequal_keys)
+
+
+def order_convolved(e: Evidence, _: Observed) -> bool:
+    if sees(e):
+        return tokens_convolved(e)
+    found = e.had(weighing.neighbours)
+    return found is not None and found.near > {0}
 
 
 def spread(e: Evidence, _: Observed) -> bool:
@@ -170,6 +194,14 @@ def design(code: str, cause: str, holds: Holds, *codes: str, steps: tuple[str, .
 
 
 RULES = (
+    Rule(
+        "weights-not-divided",
+        "no weight is divided by the sum of all, as in linear attention without that: retention, "
+        "gated linear attention, the delta rule",
+        severity=CONVENTION,
+        excuses={SUMS: lambda e, _: not sees(e) and e.had(weighing.divides) is False},
+        ignore="the results are normed behind the heads, or need not be means",
+    ),
     design(
         "sigmoid-attention",
         "a sigmoid stands in the place of the softmax: weights need not sum to one",
@@ -221,11 +253,11 @@ RULES = (
     ),
     Rule(
         "tokens-convolved",
-        "a convolution over neighbouring tokens stands beside the attention",
+        "a convolution over neighbouring tokens, or a shift, stands beside the attention",
         severity=CONVENTION,
         excuses={
-            **predicts(tokens_convolved, SUMS),
-            ORDER: lambda e, _: tokens_convolved(e),
+            SUMS: sums_convolved,
+            ORDER: order_convolved,
             "blocked-has-influence": spread,
         },
         neighbours=("blocked-has-influence", "future-leaks"),
