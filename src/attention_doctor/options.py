@@ -159,7 +159,7 @@ def parser(place: str = "") -> Parser:
         default="",
         metavar="AXES",
         help="the axes of its tokens: bne, the usual one, "
-        "nbe, ben, bhnd where heads are split already, or others",
+        "nbe, ben, bhnd where heads are split already, be1n, or others",
     )
     add(
         "--init",
@@ -167,7 +167,11 @@ def parser(place: str = "") -> Parser:
         help="arguments of the constructor; a value is an expression with names "
         "of the file, torch, e, h, d and n, the longest sequence",
     )
-    add("--call", **pairs, help="further arguments of each call, the same in all of them")
+    add(
+        "--call",
+        **pairs,
+        help="further arguments of each call, as those of --init; but n is its number of tokens",
+    )
     add("--max-length", type=int, default=16, metavar="N", help="longest sequence")
     add(
         "--window",

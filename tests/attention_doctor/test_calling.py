@@ -238,6 +238,8 @@ def test_windows_of_an_image_are_asked_with_the_tokens_of_one():
         ("image_features, text", "memory", "text=x, image_features=context"),
         ("memory, decoder_input", "memory", "decoder_input=x, memory=context"),
         ("enc_output, dec_input, enc_mask=None", "memory", "dec_input=x, enc_output=context"),
+        ("x, latents", "memory", "latents=x, x=context"),
+        ("latents", "self", "latents=x"),
         ("queries, features", "memory", "queries=x, features=context"),
         ("here, there", "memory", "here=x, there=context"),
         ("Q, K, V", "cross", "Q=query, K=key, V=value"),

@@ -248,6 +248,14 @@ CALLS = {
         0,
         "factor=2",
     ),
+    "the number of its tokens": (
+        MINE.replace("mask=None", "rows, columns").replace(
+            "if mask is", "mask = None; assert rows * columns == x.size(1)\n        if mask is"
+        ),
+        "--kind self --call rows=1 columns=n",
+        0,
+        "rows=1, columns=n",
+    ),
     "weights that nobody fills": (
         MINE.replace(
             "super().__init__()", "super().__init__(); self.w = nn.Parameter(torch.empty(dim, dim))"
@@ -553,6 +561,8 @@ LAYOUTS = {  # there and back
         lambda y: y.transpose(0, 1).unflatten(2, (H, -1)),
     ),
     "bhnd": (lambda x: x.transpose(1, 2).flatten(2), split),
+    "be1n": (lambda x: x.squeeze(2).mT, lambda y: y.mT.unsqueeze(2)),
+    "1b1en": (lambda x: x[0, :, 0].mT, lambda y: y.mT[None, :, None]),
 }
 
 
@@ -573,8 +583,6 @@ def test_what_an_adapter_cannot_be_told():
     ):
         with pytest.raises(ValueError, match=message):
             adapters.adapt(made(MINE), **options)
-    with pytest.raises(TypeError, match="there is no rotation"):
-        adapters.adapt(made(MINE), rotation=None)
 
 
 def test_a_terminal_that_cannot_write_every_character_gets_the_others(tmp_path, monkeypatch):

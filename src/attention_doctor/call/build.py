@@ -162,19 +162,39 @@ def _unfilled_is_nan() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
+class PerCall:
+    """A value of ``--call`` with the number of tokens, which each call has its own of."""
+
+    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+        """Keep what is to be computed."""
+        self._text, self._names = text, names
+
+    def __repr__(self) -> str:
+        """Show it as it was said."""
+        return self._text
+
+    def of(self, n: int) -> Any:
+        """Compute it for as many tokens."""
+        return eval(self._text, {**self._names, "n": n})
+
+
 def values(
     option: str, pairs: Iterable[tuple[str, str]], names: Mapping[str, Any], sizes: Sizes
 ) -> dict[str, Any]:
     """Compute the values of ``--init`` or ``--call``."""
     e, h, n = sizes.embed_dim, sizes.num_heads, sizes.max_length
     known = {"torch": torch, **names, "e": e, "h": h, "d": e // h, "n": n}
+    step, meant = "construction", "the longest sequence"
+    if option == "--call":
+        step, meant = "call", "the number of its tokens"
     found = {}
     for name, text in pairs:
         try:
             found[name] = eval(text, known)
+            if step == "call" and "n" in compile(text, option, "eval").co_names:
+                found[name] = PerCall(text, known)
         except Exception as error:
-            step = "construction" if option == "--init" else "call"
-            remedy = "It may use the names of the file, `torch`, e, h, d and n, the longest "
-            remedy += "sequence; a word stands in quotes of its own."
+            remedy = f"It may use the names of the file, `torch`, e, h, d and n, {meant}; "
+            remedy += "a word stands in quotes of its own."
             raise Unasked(step, f"`{option} {name}={text}`: {describe(error)}", remedy) from error
     return found

@@ -1,15 +1,15 @@
 """Call what is examined as its arguments ask for it."""
 
-import functools
 import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
+from attention_doctor.call.build import PerCall
 from attention_doctor.call.forms import MaskForm
 from attention_doctor.call.masks import Called, axes, forms, masked, reaction
 from attention_doctor.call.matching import TENSORS, Plan, matched
@@ -142,21 +142,20 @@ class _Attention:
                 return axes(attend, self.kind, sizes)
         return math.inf
 
-    def _call(self, documents: Tensor | None, *inputs: Any) -> Any:
-        """Call with the arguments of the plan; the document is one, by None."""
+    def _call(self, *inputs: Any) -> Any:
+        """Call with the arguments of the plan."""
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
         blocked = inputs[len(roles)] if len(inputs) > len(roles) else None
         if plan.mask and (plan.needs_mask or blocked is not None):
             given[plan.mask] = blocked
-        b, n = (inputs[0].size(self.layout.index(axis)) for axis in "bn")
+        n = inputs[0].size(self.layout.index("n"))
         if plan.rotation:
             given |= self._rotation(n, inputs[0].dtype)
-        if plan.documents:
-            one = torch.zeros(b, n, dtype=torch.long)
-            given[plan.documents] = one if documents is None else documents
-        return self.attend(**given, **plan.further)
+        said = plan.further.items()
+        further = {name: x.of(n) if isinstance(x, PerCall) else x for name, x in said}
+        return self.attend(**given, **further)
 
     def _rotation(self, n: int, dtype: torch.dtype) -> dict[str, Any]:
         """Make cosines and sines for the positions of the tokens."""
@@ -167,17 +166,13 @@ class _Attention:
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def adapted(self, mask: str, documents: Tensor | None = None) -> Adapted:
-        abilities: dict[str, Any] = {}
-        if self.plan.documents and self.kind in ("self", "causal"):
-            abilities["packed"] = lambda x, rows: self.adapted("none", rows)(x)
+    def adapted(self, mask: str) -> Adapted:
         adapted = adapt(
-            functools.partial(self._call, documents),
+            self._call,
             self.layout,
             mask,
             module=_module(self.attend),
             num_heads=self.sizes.num_heads,
-            **abilities,
         )
         adapted.name, adapted.rotation = name_of(self.attend), self.plan.rotation
         return adapted

@@ -24,8 +24,9 @@ class Layout(NamedTuple):
         Raises:
             ValueError: these are no axes of tokens, or the number of heads is needed and not given.
         """
-        if sorted(axes) not in (["b", "e", "n"], ["b", "d", "h", "n"]):
-            raise ValueError(f"layout ({axes!r}) must have b, n and e, or h and d in place of e")
+        if sorted(axes.replace("1", "")) not in (["b", "e", "n"], ["b", "d", "h", "n"]):
+            said = "must have b, n and e, or h and d in place of e; and may have 1, of size one"
+            raise ValueError(f"layout ({axes!r}) {said}")
         if "h" in axes and heads is None:
             raise ValueError(f"num_heads must be given for the layout {axes}")
         return cls(axes, heads)
@@ -114,7 +115,7 @@ def is_shape(word: str) -> bool:
 def arranged(x: Tensor, axes: str, wanted: str) -> Tensor:
     """Put axes into another order; of one that is not wanted, the first part stays; 1 is new."""
     for letter in [x for x in axes if x not in wanted]:
-        x, axes = x.select(axes.index(letter), 0), axes.replace(letter, "")
+        x, axes = x.select(axes.index(letter), 0), axes.replace(letter, "", 1)
     x = x.permute([axes.index(letter) for letter in wanted if letter != "1"])
     for place in [i for i, letter in enumerate(wanted) if letter == "1"]:
         x = x.unsqueeze(place)
