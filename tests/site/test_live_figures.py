@@ -298,6 +298,23 @@ def one_word(data):
         yield done, says, ends
 
 
+def own_sentence(data):
+    (_, text, asks), *_ = data["frames"]
+    nouns, (one, two, says) = data["nouns"], data["start"]
+    for done, at in [
+        (None, (one, two, says)),
+        (("combobox", "pronoun", "0"), (one, two, 0)),
+        (("combobox", "first noun", str(two)), (two, one, 0)),  # the nouns change places
+        (("combobox", "second noun", "4"), (two, 4, 0)),
+    ]:
+        put = {"A": nouns[at[0]], "B": nouns[at[1]], "P": asks[at[2]]}
+        words = " ".join(put.get(word, word) for word in text).split()
+        row = data["rows"][0][at[0] * len(nouns) + at[1]][at[2]]
+        asking, most = words[text.index("P")], words[row.index(max(row))]
+        verdict = {".aa-stage svg text[text-anchor=end]": [f"{asking} → {most}"]}
+        yield done, [f"“{asking}” looks most at “{most}” ({max(row) / 100:.2f})"], verdict
+
+
 def reach(data):
     for done, layers, window, everywhere in [
         (None, 4, 3, 0),

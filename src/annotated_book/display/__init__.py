@@ -48,6 +48,8 @@ _HOMES = {
     "one_query": "look_up",
     "Asked": "live_figures.one_word",
     "one_word": "live_figures.one_word",
+    "Frame": "live_figures.own_sentence",
+    "own_sentence": "live_figures.own_sentence",
     "panels": "plots",
     "reach": "live_figures.reach",
     "rooms": "house",

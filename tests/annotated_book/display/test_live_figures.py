@@ -556,3 +556,24 @@ def test_a_state_says_what_its_rule_left():
     ):
         found = script("erases")("written", keys, ["x", "y"], facts, gate, corrects, "a")
         assert found["answer"] == pytest.approx(expected)
+
+
+def test_a_sentence_of_ones_own_has_a_row_for_each_choice_and_none_for_one_noun_twice():
+    frames = [display.Frame("x", "A eats B because P runs", ["it", "he"])]
+    asked = []
+
+    def weigh(texts):
+        asked.extend(texts)
+        return [torch.arange(36.0).view(6, 6)] * len(texts)
+
+    figure = display.own_sentence(
+        frames, ["cat", "dog"], weigh, head="one", start=(1, 0, 0), name="try"
+    )
+    assert asked[:2] == ["cat eats dog because it runs", "cat eats dog because he runs"]
+    assert len(asked) == 4
+    data = given(figure)
+    assert data["rows"][0][0] == [[], []]
+    assert data["rows"][0][2][0] == [2400, 2500, 2600, 2700, 0, 2900]
+    assert "“dog eats cat because it runs”. one: “it” looks most at “runs” (29.00)." in figure.text
+    assert figure.html.count("<svg") == 1
+    assert "it → runs" in figure.html

@@ -62,9 +62,9 @@ def one_word(asked: Sequence[Asked], heads: tuple[str, str], *, name: str) -> Ou
     )
 
 
-def places(words: Sequence[str]) -> list[float]:
+def places(words: Sequence[str], width: int = WIDTH) -> list[float]:
     """Give the middle of each word, in a row over the whole width."""
-    gap = (WIDTH - 8 - LETTER * sum(map(len, words))) / max(len(words) - 1, 1)
+    gap = (width - 8 - LETTER * sum(map(len, words))) / max(len(words) - 1, 1)
     left, found = 4.0, []
     for word in words:
         found.append(round(left + LETTER * len(word) / 2, 1))
