@@ -45,7 +45,11 @@ export default {
       wrong = !wrong;
       show();
     });
-    const told = element("ol", { class: "aa-told", "aria-label": "text" });
+    const told = element("ol", {
+      class: "aa-told",
+      "aria-label": "text",
+      "data-heads": names.join(" "),
+    });
     const said = readout();
     const bars = Array.from({ length: SHOWN }, () => {
       const word = button("", () => {
