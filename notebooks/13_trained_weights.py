@@ -437,7 +437,7 @@ frames = [
     display.Frame("passed her", "the A and the B passed P", ["him", "her"]),
     display.Frame("because she was late", LATE, ["he was", "she was"]),
 ]
-nouns = "king queen doctor nurse farmer secretary lawyer cleaner".split()
+nouns = ["king", "queen", "doctor", "nurse", "farmer", "secretary", "lawyer", "cleaner"]
 display.own_sentence(
     frames,
     nouns,
