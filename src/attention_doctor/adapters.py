@@ -16,6 +16,8 @@ from attention_doctor.call.forms import Layout, MaskForm, output_of
 from attention_doctor.call.inputs import Failed
 
 __all__ = ["Adapted", "adapt", "torch_like"]
+# What a callable may be able to do besides.
+ABILITIES = ("packed", "start", "step")
 
 
 class Adapted:
@@ -37,8 +39,6 @@ class Adapted:
         self.masks = masks
         self.mask_error: Failed | None = None
         self.window = 0  # which it is said to have
-        self.start: Callable[[], Any] | None = None  # gives an empty cache
-        self.step: Callable[..., Any] | None = None  # attends with it
         self.rotation: tuple[str, ...] = ()  # its arguments that turn queries and keys
         self.said = ""  # of the form of its mask
         self.masked: Callable[[str, int], Adapted] | None = None
@@ -71,8 +71,7 @@ def adapt(
     module: nn.Module | None = None,
     num_heads: int | None = None,
     window: int = 0,
-    start: Callable[[], Any] | None = None,
-    step: Callable[..., Any] | None = None,
+    **abilities: Any,
 ) -> Adapted:
     """Adapt a module or a function that takes its tensors in order, and the mask last.
 
@@ -90,14 +89,14 @@ def adapt(
         num_heads: h, where the layout or the mask has it.
         window: how many tokens each sees under a causal mask, itself among them; 0 means all, or
             that nobody says.
-        start: gives an empty cache.
-        step: attends from the next tokens to all before, with a cache, which it changes or returns.
+        **abilities: what it can do besides: ``packed``, ``start`` and ``step``.
 
     Returns:
         What ``examine`` can call.
 
     Raises:
         ValueError: the layout or the mask cannot be read.
+        TypeError: there is no such ability.
 
     Examples:
         >>> import torch
@@ -111,6 +110,8 @@ def adapt(
         >>> examine(adapt(attend, mask="b1nm blocked"), embed_dim=24, num_heads=4).codes
         ('mask-inverted',)
     """
+    if unknown := [name for name in abilities if name not in ABILITIES]:
+        raise TypeError(f"there is no {', '.join(unknown)}; abilities: {', '.join(ABILITIES)}")
     form = MaskForm.read(mask.replace("inferred", "")) if mask != "none" else None
     axes = Layout.read(layout, num_heads)
 
@@ -132,12 +133,13 @@ def adapt(
     as_it_is = layout == "bne" and form == MaskForm()
     masks = "none" if form is None else form.masks
     adapted = Adapted(attend if as_it_is else call, module or attend, masks)
-    adapted.window, adapted.start, adapted.step = window, start, step
+    adapted.window = window
     if not mask or "inferred" in mask:
+        options = {"module": adapted.module, "window": window, **abilities}
         adapted.said = mask
-        options: dict[str, Any] = {"module": adapted.module, "window": window}
-        options |= {"start": start, "step": step}
         adapted.masked = lambda said, h: adapt(attend, layout, said, num_heads=h, **options)
+    for name, ability in abilities.items():
+        setattr(adapted, name, ability)
     return adapted
 
 

@@ -583,6 +583,8 @@ def test_what_an_adapter_cannot_be_told():
     ):
         with pytest.raises(ValueError, match=message):
             adapters.adapt(made(MINE), **options)
+    with pytest.raises(TypeError, match="there is no rotation"):
+        adapters.adapt(made(MINE), rotation=None)
 
 
 def test_a_terminal_that_cannot_write_every_character_gets_the_others(tmp_path, monkeypatch):

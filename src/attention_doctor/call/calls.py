@@ -1,12 +1,13 @@
 """Call what is examined as its arguments ask for it."""
 
+import functools
 import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attention_doctor.adapters import Adapted, adapt, module_of, name_of, torch_like
 from attention_doctor.call.build import PerCall
@@ -142,17 +143,20 @@ class _Attention:
                 return axes(attend, self.kind, sizes)
         return math.inf
 
-    def _call(self, *inputs: Any) -> Any:
-        """Call with the arguments of the plan."""
+    def _call(self, documents: Tensor | None, *inputs: Any) -> Any:
+        """Call with the arguments of the plan; the document is one, by None."""
         plan, roles = self.plan, TENSORS[self.kind]
         tensors = dict(zip(roles, inputs, strict=False))
         given = {name: tensors[role] for name, role in plan.tokens.items()}
         blocked = inputs[len(roles)] if len(inputs) > len(roles) else None
         if plan.mask and (plan.needs_mask or blocked is not None):
             given[plan.mask] = blocked
-        n = inputs[0].size(self.layout.index("n"))
+        b, n = (inputs[0].size(self.layout.index(axis)) for axis in "bn")
         if plan.rotation:
             given |= self._rotation(n, inputs[0].dtype)
+        if plan.documents:
+            one = torch.zeros(b, n, dtype=torch.long)
+            given[plan.documents] = one if documents is None else documents
         said = plan.further.items()
         further = {name: x.of(n) if isinstance(x, PerCall) else x for name, x in said}
         return self.attend(**given, **further)
@@ -166,13 +170,17 @@ class _Attention:
         pair = (angle.cos(), angle.sin())
         return {names[0]: pair} if len(names) == 1 else dict(zip(names, pair, strict=True))
 
-    def adapted(self, mask: str) -> Adapted:
+    def adapted(self, mask: str, documents: Tensor | None = None) -> Adapted:
+        abilities: dict[str, Any] = {}
+        if self.plan.documents and self.kind in ("self", "causal"):
+            abilities["packed"] = lambda x, rows: self.adapted("none", rows)(x)
         adapted = adapt(
-            self._call,
+            functools.partial(self._call, documents),
             self.layout,
             mask,
             module=_module(self.attend),
             num_heads=self.sizes.num_heads,
+            **abilities,
         )
         adapted.name, adapted.rotation = name_of(self.attend), self.plan.rotation
         return adapted

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from attention_doctor.call.forms import MEANINGS
 from attention_doctor.call.roles import (
+    DOCUMENTS,
     ROTATIONS,
     documented,
     input_of,
@@ -29,6 +30,7 @@ class Plan(NamedTuple):
     mask: str = "mask"  # the argument that takes the mask; "" for none
     needs_mask: bool = False
     rotation: tuple[str, ...] = ()  # the arguments that take cosines and sines
+    documents: str = ""  # the argument that takes the number of each token's document
     further: Mapping[str, Any] = MappingProxyType({})  # what is said
     unknown: tuple[str, ...] = ()  # what must be given, and is none of these
     others: tuple[str, ...] = ()  # further masks, which are left out
@@ -58,7 +60,7 @@ def matched(
     needed = [name for name in required(parameters) if name in inputs]
     optional = [x for x in parameters if x in inputs and parameters[x].default is None][:1]
     places = [*needed, *optional] if by_order else []
-    unnamed = [x for x in places if not inputs[x] and x not in ROTATIONS]
+    unnamed = [x for x in places if not inputs[x] and x not in (*ROTATIONS, *DOCUMENTS)]
     tokens = _tokens(inputs, kind, unnamed)
     masks = [
         name
@@ -71,12 +73,13 @@ def matched(
     masks.sort(key=lambda x: (x not in needed, x.endswith(("pad", "padding"))))
     takes_mask = next(iter(named or masks), "")
     rotation = tuple(name for name in inputs if name in ROTATIONS)
-    known = {*tokens, takes_mask, *rotation}
+    documents = next((name for name in inputs if name in DOCUMENTS), "")
+    known = {*tokens, takes_mask, documents, *rotation}
     unknown = tuple(name for name in needed if name not in known)
     needs_mask = takes_mask in needed
     others = tuple(name for name in masks if name != takes_mask)
     says = documented(function, takes_mask)
-    return Plan(tokens, takes_mask, needs_mask, rotation, further, unknown, others, says)
+    return Plan(tokens, takes_mask, needs_mask, rotation, documents, further, unknown, others, says)
 
 
 def _tokens(inputs: dict[str, str], kind: str, unnamed: list[str]) -> dict[str, str]:

@@ -55,6 +55,7 @@ INPUTS = {  # by whole names; then by the first word that is one of these
 _NO_TOKENS = "cache past pos position positions len lengths size ids bias head type index num n dim"
 _NO_TOKENS += " scale output need return weights proj layer mask masks rate graph"
 ROTATIONS = ("cos", "sin", "position_embeddings")
+DOCUMENTS = ["documents", "document_ids", "doc_ids", "segment_ids", "seq_ids", "sequence_ids"]
 # What a name of a mask says about True in it.
 _SAYS = {
     "blocked": r"block|key_padding_mask|is_pad|look_ahead|future|^(key_)?pad(ding)?$",

@@ -1,4 +1,4 @@
-"""A cache, where it is said how it is used.
+"""What attention of today can do besides, where it says so: a cache, packed documents.
 
 What is wrong with a cache shows in which tokens are seen.
 """
@@ -6,6 +6,7 @@ What is wrong with a cache shows in which tokens are seen.
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,20 +23,60 @@ _CHUNKS = (5, 4, 3)
 Named = tuple[str, str]  # code, and what shows besides
 
 
-def claim(patient: Patient) -> tuple[Callable[[], Any], Callable[..., Any]]:
-    """Give how a cache begins, and how a step uses it; what nobody says is not asked."""
-    start, step = patient.attend.start, patient.attend.step
-    if start is not None and step is not None:
-        return start, step
-    forward = getattr(patient.attend.module, "forward", patient.attend.attend)
-    caches = [x for x in named_parameters(forward) if re.search("cache|past_", plain_name(x))]
-    if not caches:
-        raise NotAsked("the callable does not say that it has one")
-    raise NotAsked(
-        f"nobody says how its `{caches[0]}` is used; say it with an adapter: `adapt(…, "
-        "start=…, step=…)`, where `start()` gives an empty cache and `step(x, cache)` "
-        "attends to it and to x"
-    )
+def claim(patient: Patient, *names: str) -> list[Any]:
+    """Give what the callable says that it can do besides; what it does not is not asked."""
+    abilities = [getattr(patient.attend, name, None) for name in names]
+    if not all(map(callable, abilities)):
+        forward = getattr(patient.attend.module, "forward", patient.attend.attend)
+        caches = [x for x in named_parameters(forward) if re.search("cache|past_", plain_name(x))]
+        if "step" in names and caches:
+            raise NotAsked(
+                f"nobody says how its `{caches[0]}` is used; say it with an adapter: `adapt(…, "
+                "start=…, step=…)`, where `start()` gives an empty cache and `step(x, cache)` "
+                "attends to it and to x"
+            )
+        raise NotAsked("the callable does not say that it has them")
+    return abilities
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How results of two documents in one row differ from those of each alone, as a text."""
+
+    leaks: str = ""
+    differs: str = ""
+
+
+def packing(patient: Patient) -> Packed:
+    """Compare two documents in one row with each of them alone."""
+    (packed,) = claim(patient, "packed")
+    situations.only_for(patient, "self", "causal")
+    x, cut = patient.draw(54).query, patient.n // 2
+    document = (torch.arange(patient.n) >= cut).long()
+    parts = [patient.ask(Inputs(y, y, y)) for y in (x[:, :cut], x[:, cut:])]
+
+    def asked(tokens: Tensor) -> Tensor:
+        return patient.ask_for(packed, tokens, document.expand(len(x), -1))
+
+    together, other = asked(x), 3 * patient.draw(55).query
+    gap = patient.gap(together, torch.cat(parts, 1))
+    if gap <= patient.tolerance:
+        return Packed()
+    apart = document[:, None] != document
+    seen = _seen(patient, x, other, asked) & apart
+    if not seen.any():
+        return Packed(differs=f"they differ by {gap:.0%}, and no document sees another")
+    said = f"{int(seen.sum())} of {int(apart.sum())} pairs of tokens from different documents react"
+    return Packed(leaks=said)
+
+
+def _seen(patient: Patient, x: Tensor, other: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
+    """Tell which token has influence on which result, (n, n)."""
+    before, columns = ask(x), []
+    for j in range(x.size(1)):
+        moved = (ask(exchanged(x, j, other[:, j : j + 1])) - before).abs().amax((0, 2))
+        columns.append(moved > patient.tolerance * before.abs().max())
+    return torch.stack(columns, -1)
 
 
 def cache(patient: Patient) -> Named | None:
@@ -43,7 +84,7 @@ def cache(patient: Patient) -> Named | None:
 
     Where that fails in float64, it is asked in float32, for which its cache may have been made.
     """
-    claim(patient)
+    claim(patient, "start", "step")
     situations.only_for(patient, "causal")
     try:
         return _cache(patient)
@@ -88,7 +129,7 @@ class _Text:
 
     def stepped(self, *chunks: int, tokens: Tensor | None = None) -> Tensor:
         """Give the results in these chunks, one behind the other."""
-        start, step = claim(self.patient)
+        start, step = claim(self.patient, "start", "step")
         tokens = self.x if tokens is None else tokens
         outputs: list[Tensor] = []
         result: Any = None
@@ -122,17 +163,17 @@ class _Text:
         short = self.same(self.plain(x[:, :3])[:, :2], self.plain(x[:, :2]))
         if short and not self.same(self.plain(x[:, :-1]), whole[:, :-1]):
             return "cached-keys-not-rescaled", "without a cache, they change with the length"
+        swapped, ones = x[:, [1, 0, *range(2, n)]], (1,) * n
+        if not self.same(self.plain(swapped)[:, -1], whole[:, -1]):
+            after = self.stepped(*ones, tokens=swapped)[:, -1]
+            if self.same(after, self.stepped(*ones)[:, -1]):
+                return "cache-differs", "one by one, the order of earlier tokens says nothing"
         return "cache-differs", "every token sees what it should"
 
     def seen(self, chunks: Sequence[int]) -> Tensor:
         """Tell which token, in chunks, has influence on which result, (n, n)."""
         other = 3 * self.patient.draw(53, n=self.n).query
-        before, columns = self.stepped(*chunks), []
-        for j in range(self.n):
-            text = exchanged(self.x, j, other[:, j : j + 1])
-            moved = (self.stepped(*chunks, tokens=text) - before).abs().amax((0, 2))
-            columns.append(moved > self.patient.tolerance * before.abs().max())
-        return torch.stack(columns, -1)
+        return _seen(self.patient, self.x, other, lambda x: self.stepped(*chunks, tokens=x))
 
 
 def _wrong_view(seen: Tensor, chunks: Sequence[int], window: int) -> Named | None:

@@ -25,6 +25,7 @@ HOLDS = {
     "registration": "Every parameter is registered.",
     "gradients": "Gradients reach the inputs and every parameter, and are finite.",
     "cache": "A cache gives what no cache gives, in chunks of any size.",
+    "packing": "Documents in one row get what each of them gets alone.",
     "hooks": "Hooks on the module run.",
     "half precision": "In float16 the result is about the same, with and without a mask.",
     "inputs": "No call changed its arguments.",
@@ -32,7 +33,7 @@ HOLDS = {
 TRUSTED, WINDOW = "given reference", "window"  # asked where there is one
 # How the module behaves: no mistake in the computation explains it.
 CONDUCT = (
-    "evaluation, precision, dropout, training, registration, cache, hooks, "
+    "evaluation, precision, dropout, training, registration, cache, packing, hooks, "
     f"half precision, inputs, {TRUSTED}"
 ).split(", ")
 # What follows from results that are not those of an attention, and from a wrong mask.

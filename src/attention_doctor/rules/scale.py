@@ -1,6 +1,10 @@
 """The factor on the scores."""
 
+import ast
+import contextlib
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,7 +84,7 @@ def unscaled(e: Evidence, symptom: str, said: str) -> Sign:
 
 
 def forgotten(e: Evidence) -> Iterator[str]:
-    """Say which scale is made and not used: in an attribute, or by a product."""
+    """Say which scale is made and not used: in an attribute, by a product, in a local name."""
     patient, parts = e.patient, [*e.patient.module.modules()]
     widths = patient.embed_dim // patient.num_heads, patient.embed_dim
     numbers = [x**y for x in widths for y in (0.5, -0.5)]
@@ -96,6 +100,12 @@ def forgotten(e: Evidence) -> Iterator[str]:
     for step in {*steps} - {x for y in steps for x in y.parents}:
         if step.name in SCALES and step.where and fits(constant(step.parents[0], step)):
             yield f"what `{step.where.text}` gives is not used"
+    for part in parts:
+        with contextlib.suppress(OSError, TypeError, SyntaxError):
+            text = ast.parse(textwrap.dedent(inspect.getsource(part.forward)))
+            names = [x for x in ast.walk(text) if isinstance(x, ast.Name)]
+            unread = {x.id for x in names} - {x.id for x in names if isinstance(x.ctx, ast.Load)}
+            yield from (f"`{x}` is computed, and not used" for x in unread if _SCALE.search(x))
 
 
 RULES = (

@@ -2,12 +2,12 @@
 
 import torch
 
-from attention_doctor.evidence import pairs
+from attention_doctor.evidence import pairs, protocols
 from attention_doctor.evidence.evidence import Evidence
 from attention_doctor.rules.cache import cached
 from attention_doctor.rules.masks import HIDING
 from attention_doctor.rules.questions import WINDOW
-from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake
+from attention_doctor.rules.rule import Named, Rule, Sign, of_mistake, told
 
 
 # In a window that is said.
@@ -36,7 +36,26 @@ def lost_with_padding(e: Evidence) -> Sign | None:
 
 
 RULES = (
-    of_mistake("documents-leak"),
+    of_mistake(
+        "documents-leak",
+        signs={"packing": told(protocols.packing, "in one row, documents see each other", "leaks")},
+        steps=HIDING,
+    ),
+    Rule(
+        "packing-differs",
+        "positions, or a number of keys, that go on from one document to the next",
+        "Count positions within each document.",
+        explanation="No document sees another, and each but the first gets other results than it "
+        "gets alone.",
+        signs={
+            "packing": told(
+                protocols.packing,
+                "in one row with another, a document gets other results than alone",
+                "differs",
+            )
+        },
+        neighbours=("documents-leak",),
+    ),
     of_mistake(
         "window-off-by-one",
         signs={WINDOW: other_width},
