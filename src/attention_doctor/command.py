@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None, elsewhere: bool = False) -> int
         >>> from attention_doctor.command import main
         >>> target = f"{multihead.__file__}:MultiheadAttention"
         >>> main([target, "--embed-dim", "24", "--num-heads", "4"])
-        ✓ MultiheadAttention: nothing wrong, 18 tests, 2 not examined
+        ✓ MultiheadAttention: nothing wrong, 18 tests, 3 not examined
         ...
         0
     """

@@ -80,7 +80,7 @@ class Report:
         >>> isinstance(report, Report), report.asked, report.ok, report.codes
         (True, True, True, ())
         >>> print(report.verdict)
-        ✓ MultiheadAttention: nothing wrong, 18 tests, 2 not examined
+        ✓ MultiheadAttention: nothing wrong, 18 tests, 3 not examined
     """
 
     name: str
