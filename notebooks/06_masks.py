@@ -6,13 +6,16 @@
 # *14 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
-# > the cat drank milk because it was thirsty
+# > the cat drank **juice because it was thirsty . so the cat wanted more .**
 # >
-# > the milk was sweet · · · ·
+# > · the cat drank **juice because it was sweet . so the juice was gone .**
 #
-# Two sentences share a batch. A batch is a rectangle, so the shorter sentence is filled up with rows
-# of zeros, drawn here as dots. This is **padding**. Zeros are nothing, and nothing does no harm. Or
-# does it?
+# A small model that has learned to tell stories goes on with *the cat drank*, each time with the word that it finds
+# likeliest. The second time a dot stands in front, a row of zeros in the place of a word. Nothing else is different, and
+# now *it* is the juice.
+#
+# Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter
+# texts are filled up with rows of zeros. This is **padding**. Zeros are nothing, and nothing does no harm. Or does it?
 
 # %% tags=["fold-input"]
 import math
@@ -27,6 +30,7 @@ from annotated_attention import masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as of_package
 from annotated_book import chapters, display
 
+torch.set_num_threads(1)  # for these small sums, more only wait for each other
 one = chapters.load("01_one_head")  # its words, and its attend, which knows no mask
 WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
 SHORT = ["the", "milk", "was", "sweet"]
@@ -35,42 +39,45 @@ labels = [*SHORT, "·", "·", "·", "·"]
 # %% [markdown] name="padding"
 # ## Nothing takes its share
 #
-# Let *was* in the short sentence look around, with one head and no mask. How much of its attention goes to the
-# four dots: none, a little, or nearly half?
+# > the cat drank milk because it was thirsty
+# >
+# > the milk was sweet · · · ·
+#
+# Two sentences in one batch. Let *was* in the short one look around, with one head and no mask. How much of its attention
+# goes to the four dots: none, a little, or nearly half?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Nearly half. A row of zeros scores 0 with every query, and the exponential of 0 is 1. A score of 0
 # does not say *no*. It says *nothing in common*, and *was* has nothing in common with *milk* either.
-# (*Milk* scores high with itself, and gives the dots next to nothing.)
 #
 # </details>
 
 # %%
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
-x = pad_sequence(sentences, batch_first=True)  # (b, m, d)
-_, weights = one.attend(x, x, x)               # (b, n, d), (b, n, m)
-display.show(weights[1, [1, 2]], ["milk looks at", "was looks at"], labels, heat=True)
+x = pad_sequence(sentences, batch_first=True)  # (b, m, e)
+_, weights = one.attend(x, x, x)               # (b, n, e), (b, n, m)
+display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# For *was*, each dot gets as much as *milk*. Four features, made by hand, are not to blame:
+# Each dot gets as much as *milk*. Four features, made by hand, are not to blame:
 
 # %% tags=["proof"]
 torch.manual_seed(6)
-for e in (4, 64, 512):
-    drawn = torch.randn(100, 8, e)  # (100, 8, e)
-    w_q, w_k = torch.randn(2, e, e) / math.sqrt(e)
-    for filler in (torch.zeros(e), torch.randn(e)):
+for wide in (4, 64, 512):
+    drawn = torch.randn(100, 8, wide)  # (100, 8, wide)
+    w_q, w_k = torch.randn(2, wide, wide) / math.sqrt(wide)
+    for filler in (torch.zeros(wide), torch.randn(wide)):
         drawn[:, 4:] = filler
-        between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(e)  # (100, 8, 8)
+        between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(wide)  # (100, 8, 8)
         lost = between.softmax(-1)[:, :4, 4:].sum(-1).mean()
-        assert 1 / 3 < lost < 2 / 3, (e, lost)
+        assert 1 / 3 < lost < 2 / 3, (wide, lost)
 print(
     "✓ Random words and matrices, 4 to 512 features: on average more than a third is lost."
 )
 
 # %% [markdown]
-# The repair that comes to mind is to set those four weights to zero. That leaves the second bar.
+# The repair that comes to mind sets those four weights to zero, and gives the second bar.
 
 # %% tags=["hide-input"]
 was = weights[1, 2]                              # (m,)
@@ -88,9 +95,8 @@ display.shares(bars, labels, name="shares-of-was")
 # 0.46. (The table rounded each dot up.) The padding had already stood in the sum by which everything was
 # divided. You could divide a second time. It is easier never to let padding into the sum.
 #
-# This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the
-# softmax. Which score has an exponential of 0? On paper only $-\infty$, and that makes the third
-# bar.
+# This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
+# score has an exponential of 0? Only $-\infty$, and that makes the third bar.
 #
 # A **mask** is a sheet of card, laid over the table of scores, with a hole wherever a query may look. What
 # it covers reads $-\infty$. In the code, `blocked` is True where there is card.
@@ -99,28 +105,27 @@ display.shares(bars, labels, name="shares-of-was")
 # %%
 def attend(query, key, value, blocked):
     """Mix the rows of ``value``; no query sees a key where ``blocked`` is True."""
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
-    scores = scores.masked_fill(blocked, -math.inf)        # (..., n, m)
-    weights = scores.softmax(-1)                           # (..., n, m)
-    return weights @ value, weights                        # (..., n, d), (..., n, m)
+    scores = query @ key.mT / math.sqrt(query.size(-1))  # (..., n, m)
+    scores = scores.masked_fill(blocked, -math.inf)      # (..., n, m)
+    weights = scores.softmax(-1)                         # (..., n, m)
+    return weights @ value, weights                      # (..., n, d), (..., n, m)
 
 
 # %% [markdown]
-# The first card, the **padding mask**, follows from the lengths: place j, counted from 0, is padding if j is at
-# least the length of its sentence.
+# The first card, the **padding mask**, follows from the lengths:
 
 # %%
 lengths = torch.tensor([8, 4])
 padding = torch.arange(8) >= lengths[:, None]      # (b, m)
-_, weights = attend(x, x, x, padding[:, None, :])  # (b, n, d), (b, n, m)
+_, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
 display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# The axis of size 1 in `[:, None, :]` is stretched over all queries: padding is padding, whoever looks. The short
-# sentence no longer notices its dots.
+# `[:, None, :]` makes one card of it for all queries: padding is padding, whoever looks. The short sentence no longer
+# notices its dots.
 
 # %% tags=["proof"]
-y = x.clone().requires_grad_()                             # (b, m, d)
+y = x.clone().requires_grad_()                             # (b, m, e)
 of_words = attend(y, y, y, padding[:, None, :])[0][1, :4]  # (4, d)
 alone, _ = one.attend(y[1, :4], y[1, :4], y[1, :4])        # (4, d), (4, 4)
 torch.testing.assert_close(of_words, alone)
@@ -139,9 +144,9 @@ print("✓ In the batch the short sentence gets what it gets alone: outputs and 
 # the second, and so on down a staircase. `triu(1)` keeps what lies above the diagonal.
 
 # %%
-words = one.embed(one.WORDS).double()                  # (n, d)
+words = one.embed(one.WORDS).double()                  # (n, e)
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
-written, causal = attend(words, words, words, future)  # (n, d), (n, m)
+written, causal = attend(words, words, words, future)  # (n, e), (n, m)
 display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
@@ -149,20 +154,18 @@ display.staircase(causal, one.WORDS, name="staircase")
 # that cannot happen.
 
 # %% tags=["hide-input"]
-seen, _ = one.attend(words, words, words)  # (n, d), (n, m)
+seen, _ = one.attend(words, words, words)  # (n, e), (n, m)
 it = one.WORDS.index("it")
 names = ["it, no mask", "it, staircase"]
 display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
-# Without a mask, 1.32 and 0.72: the numbers of the first page, which had no matrices either. Under the staircase *it*
-# gives *cat*, *milk* and itself 0.27 each, and collects as much animal as food, 1.09 and 1.09. This word does not know
-# what it means.
+# Without a mask, 1.32 and 0.72, as on the first page. Under the staircase *it* gives *cat* and *milk* the same, and
+# collects as much animal as food, 1.09 and 1.09. This word does not know what it means.
 #
-# So was the opening example wrong? It was an example of *reading*. A model that has the whole text
-# before it, an **encoder**, needs no staircase, and there *it* may look ahead. Under this mask the row of *it*
-# cannot settle the matter, whatever the matrices are. The first row that sees both *it* and the word that
-# decides is the row of *thirsty*.
+# So was the first page wrong? It was an example of *reading*. A model that has the whole text before it, an **encoder**,
+# needs no staircase, and there *it* may look ahead. Under this mask the row of *it* cannot settle the matter, whatever
+# the matrices are. The first row that sees both *it* and the word that decides is the row of *thirsty*.
 #
 # Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the mask, and
 # with it?
@@ -175,21 +178,21 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 # </details>
 
 # %% tags=["fold-input"]
-other = one.embed(one.SWEET).double()  # (n, d)
+other = one.embed(one.SWEET).double()  # (n, e)
 moves = {}
 for name, covered in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
-    before, _ = attend(words, words, words, covered)  # (n, d), (n, m)
-    after, _ = attend(other, other, other, covered)   # (n, d), (n, m)
+    before, _ = attend(words, words, words, covered)  # (n, e), (n, m)
+    after, _ = attend(other, other, other, covered)   # (n, e), (n, m)
     moves[name] = (after - before).norm(dim=-1)
 display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
 
 # %% [markdown]
-# Seven zeros, and they are exact. This is how you test any causal model, in evaluation, for a leak: change one word
-# after the other, for a single change may miss a leak. No row before the changed word may move.
+# Seven zeros, and they are exact. This is how you test any causal model for a leak, with dropout off (`model.eval()`):
+# change each word in turn, and no row before it may move. The last word alone would not tell you that *cat* hears
+# *drank*.
 #
-# Why train a model that may see less? The row of *drank* has seen *the cat drank* and nothing else, so it is what
-# you would get if the text ended there. One pass over eight words is seven lessons in what comes next, and in
-# none of them can the model copy the answer.
+# Why train a model that may see less? The row of *drank* is what you would get if the text ended there. So one pass over
+# eight words is seven lessons in what comes next, and in none of them can the model copy the answer.
 
 # %% tags=["proof"]
 for length in range(1, 9):
@@ -200,13 +203,13 @@ assert future.equal(masks.block_future(8))
 assert moves["no mask"].all()
 assert moves["staircase"].nonzero().flatten().tolist() == [7]
 for place in range(8):
-    changed = words.clone()  # (n, d)
+    changed = words.clone()  # (n, e)
     changed[place] += 1
     moved = (attend(changed, changed, changed, future)[0] != written).any(-1)
     assert moved.nonzero().flatten().tolist() == [*range(place, 8)]
 for offset, empty in ((0, 1), (1, 0), (2, 0)):
     shifted = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (n, m)
-    _, weights = attend(words, words, words, shifted)          # (n, d), (n, m)
+    _, weights = attend(words, words, words, shifted)          # (n, e), (n, m)
     seen_by = [word for word, weight in zip(one.WORDS, weights[2]) if weight]
     assert seen_by == one.WORDS[: 2 + offset]
     assert weights.isnan().all(-1).sum() == empty
@@ -221,8 +224,8 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %% [markdown] name="merging-the-two"
 # ## Two masks
 #
-# Two texts are to be continued in one batch. Do they need both masks? As they stand, no. The dots come last,
-# and the staircase hides what comes later: no word sees a dot.
+# Do two texts in one batch need both masks? As they stand, no. The dots come last, where the staircase
+# hides them from every word.
 
 # %% tags=["proof"]
 stairs, _ = attend(x, x, x, future)                        # (2, 8, 4), (b, n, m)
@@ -231,18 +234,18 @@ assert torch.equal(stairs[~padding], merged[~padding])
 print("✓ Padding behind: the staircase is enough, and the padding mask changes no word.")
 
 # %% [markdown]
-# But a model writes *after the last word*, and here one sentence ends at place 8, the other at place 4. Put the
-# dots in front, and both end at the right edge. This is **left padding**:
+# But a model writes *after the last word*. Put the dots in front, and both texts end at the right edge. This is **left
+# padding**:
 #
 # > the cat drank milk because it was thirsty
 # >
 # > · · · · the milk was sweet
 #
-# Now the dots are the *past* of every word, and the staircase hides none of them. What each of the four words
-# gives to dots:
+# Now the dots are the *past* of every word, and the staircase hides none of them. Let `front` be True where a dot
+# stands. What does each of the four words give to dots?
 
-# %% tags=["fold-input"]
-left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (2, 8, 4)
+# %%
+left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
 front = torch.arange(8) < 8 - lengths[:, None]                         # (b, m)
 weights = attend(left, left, left, future)[1]                          # (b, n, m)
 lost = weights[1, 4:, :4].sum(-1)                                      # (4,)
@@ -250,40 +253,41 @@ display.show(lost[None], ["goes to dots"], SHORT, heat=True)
 
 # %% [markdown]
 # Four fifths of *the*, and more than half of *was*. So lay one card on the other: a key is blocked if either mask
-# blocks it. **Broadcasting** aligns axes from the right and stretches those of size 1. With an axis for the heads
-# the scores are `(b, h, n, m)`: the staircase `(n, m)` fits as it is, and the padding gets a 1 for the heads and a
-# 1 for the queries. Run two heads. Where does *sweet* look?
+# blocks it.
 
 # %%
-blocked = front[:, None, None, :] | future          # (b, 1, 1, m) | (n, m) -> (b, 1, n, m)
-q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
-_, weights = attend(q, k, v, blocked)               # (b, h, n, d), (b, h, n, m)
-print(tuple(blocked.shape), "stretched to", tuple(weights.shape))
-unseen = blocked[1, :, 7].expand(2, 8)
-dots_first = [*labels[4:], *SHORT]
-display.show(weights[1, :, 7], ["head 1", "head 2"], dots_first, heat=True, blocked=unseen)
+blocked = front[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
+caption = "The first sentence, and the second. Filled: blocked. Pale: repeated."
+display.merged_masks(front, future, name="two-cards", caption=caption)
 
 # %% [markdown]
-# No dot gets anything. In head 1 *sweet* looks at little but itself, in head 2 half at *milk*. PyTorch's class takes the two masks apart, as `key_padding_mask` and `attn_mask`, and in both,
-# True blocks. Its function, `F.scaled_dot_product_attention`, takes one, in which True is *allowed*: hand it
-# `~blocked`. Forget the `~`, and nothing complains: every word looks at exactly what it must not see, and where that
-# is nothing, gets zeros.
+# The padding mask is one strip for each sentence, the staircase one square for all. **Broadcasting** lines up their shapes
+# from the right, and repeats what has size 1 or is missing: the strip for every query, the square for every sentence.
+# (With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `front[:, None, None, :]`.)
+#
+# PyTorch's class takes the two masks separately, as `key_padding_mask` and `attn_mask`, and in both, True blocks. Its
+# function, `F.scaled_dot_product_attention`, takes one, in which True is *allowed*: hand it `~blocked`. Forget the `~`,
+# and nothing complains: every word looks at exactly what it must not see.
 
 # %% tags=["proof"]
+q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
+by_head = front[:, None, None, :] | future          # (b, 1, n, m)
 theirs = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 theirs.in_proj_weight.data = torch.cat([matrix.T for matrix in WIDE])
 theirs.out_proj.weight.data = torch.eye(4, dtype=torch.float64)
-ours = merge_heads(attend(q, k, v, blocked)[0])[~front]  # (12, 4)
+ours = merge_heads(attend(q, k, v, by_head)[0])[~front]  # (12, 4)
 both = {"key_padding_mask": front, "attn_mask": future, "need_weights": False}
 of_class = theirs(left, left, left, **both)[0][~front]  # (12, 4)
 torch.testing.assert_close(of_class, ours)
 sdpa = F.scaled_dot_product_attention
-allowed = merge_heads(sdpa(q, k, v, attn_mask=~blocked))[~front]  # (12, 4)
+allowed = merge_heads(sdpa(q, k, v, attn_mask=~by_head))[~front]  # (12, 4)
 torch.testing.assert_close(allowed, ours)
-turned = merge_heads(sdpa(q, k, v, attn_mask=blocked))[~front]  # (12, 4)
+turned = merge_heads(sdpa(q, k, v, attn_mask=by_head))[~front]  # (12, 4)
 assert turned.isfinite().all()
 assert not (turned - ours).abs().amax(-1).lt(0.1).any()
-print("✓ PyTorch's class and its function, with `~blocked`, give our words the same.")
+assert by_head[:, 0].equal(blocked)
+assert not attend(left, left, left, blocked)[1][1, 4:, :4].any()
+print("✓ No dot gets anything; PyTorch's class, and its function with `~blocked`, agree.")
 
 # %% [markdown] name="fully-masked-rows"
 # ## A row without a hole
@@ -291,10 +295,10 @@ print("✓ PyTorch's class and its function, with `~blocked`, give our words the
 # The dots are not only looked at. They also *ask*, so each has a row in the output. A dot sees no word, because all
 # words come later, and no dot, because dots are padding: card from end to end. This is a **fully masked row**. All
 # its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
-# number*. (An empty text makes such rows, too. So does a tidy programmer who blocks padded *queries*.)
+# number*.
 #
-# Two shorter texts under both masks have two such rows. Make a third: press the first *the* above the columns of
-# sentence 1. It is covered, and the first row has no hole left.
+# The last square of the picture has four such rows; these two shorter texts have two. Make a third: press the first *the*
+# above the columns of sentence 1. It is covered, and the first row has no hole left.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -304,34 +308,33 @@ scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
 display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
 
 # %% [markdown]
-# Nobody reads the row of a dot. So is it harmless? Now training begins. Three matrices are shared by all
-# sentences, and the loss reads the first sentence alone, which has no padding. What is the gradient of $W_V$:
-# finite, NaN in a few entries, or NaN in all of them?
+# Nobody reads the row of a dot. So is it harmless? Back to our batch of eight places, and now training begins. Three
+# matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
 
 # %%
-blocked = front[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 W_Q, W_K, W_V = (torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-output, _ = attend(left @ W_Q, left @ W_K, left @ W_V, blocked)  # (b, n, d), (b, n, m)
+output, _ = attend(left @ W_Q, left @ W_K, left @ W_V, blocked)  # (b, n, e), (b, n, m)
 loss = output[0].square().mean()  # the first sentence alone
 loss.backward()
-print(f"loss: {loss.item():.2f}")
-display.show(W_V.grad, one.FEATURES, one.FEATURES, title="gradient of W_V")
+lost, of = W_V.grad.isnan().sum(), W_V.grad.numel()
+print(f"loss: {loss.item():.2f}, NaN in the gradient of W_V: {lost} of {of}")
 
 # %% [markdown]
-# All of them. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
+# All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
 # rows that the loss never touched?
-#
-# Walk back with the gradient, in the first panel. Nobody has read the row of a dot, so the gradient there is 0. On its
-# way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
-# \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
-# NaN. ($W_Q$ and $W_K$ get away, for what comes back to a covered score ends at the fill.)
-#
-# With a second layer on top, the NaN does not wait for the gradient. The row of a dot is now a
-# *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the
-# sentence is lost.
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
+
+# %% [markdown]
+# The first panel walks back with the gradient. Nobody has read the row of a dot, so the gradient there is 0. On its
+# way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
+# \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
+# NaN. ($W_Q$ and $W_K$ are spared. They made the scores of that row, but all of these were overwritten with $-\infty$,
+# and no gradient goes back to a number that was overwritten.)
+#
+# In the second panel there is another layer on top, and the NaN does not wait for the gradient. The row of a dot is now a
+# *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the sentence is lost.
 
 # %% tags=["proof"]
 NAMES = "W_Q", "W_K", "W_V"
@@ -370,8 +373,8 @@ print("✓ Random matrices: one layer leaves numbers in every word, two lose sen
 # %% tags=["fold-input"]
 output, weights = attend(
     left @ W_Q, left @ W_K, left @ W_V, blocked
-)                                              # (b, n, d), (b, n, m)
-mended = weights.nan_to_num(0) @ (left @ W_V)  # (b, n, d)
+)                                              # (b, n, e), (b, n, m)
+mended = weights.nan_to_num(0) @ (left @ W_V)  # (b, n, e)
 counts = {}
 for place, y in (("in the output", output.nan_to_num(0)), ("in the weights", mended)):
     (gradient,) = torch.autograd.grad(y[0].square().mean(), W_V, retain_graph=True)
@@ -383,18 +386,18 @@ display.show(
 
 # %% [markdown]
 # Both outputs are clean, and the first gradient is as bad as before, 16 of 16: the way back still leads through the
-# weights. So mend the weights. And do not replace whatever is NaN, which would hide the next mistake as well. Say which:
-# after the softmax, lay the same card on once more, and this time what it covers becomes 0.
+# weights. So mend the weights. But whoever replaces whatever is NaN hides the next mistake as well. After the softmax, lay
+# the same card on once more, and this time what it covers becomes 0.
 
 
 # %% tags=["hide-input"]
 def attend_safely(query, key, value, blocked):
     """Mix the rows of ``value``; a fully masked row gets zeros."""
-    scores = (query / math.sqrt(query.size(-1))) @ key.mT  # (..., n, m)
-    scores = scores.masked_fill(blocked, -math.inf)        # (..., n, m)
-    weights = scores.softmax(-1)                           # (..., n, m)
-    weights = weights.masked_fill(blocked, 0)              # (..., n, m)
-    return weights @ value, weights                        # (..., n, d), (..., n, m)
+    scores = query @ key.mT / math.sqrt(query.size(-1))  # (..., n, m)
+    scores = scores.masked_fill(blocked, -math.inf)      # (..., n, m)
+    weights = scores.softmax(-1)                         # (..., n, m)
+    weights = weights.masked_fill(blocked, 0)            # (..., n, m)
+    return weights @ value, weights                      # (..., n, d), (..., n, m)
 
 
 display.diff(attend, attend_safely)
@@ -421,42 +424,158 @@ print(
     "✓ After the second fill, package and PyTorch's function agree: outputs and gradients."
 )
 
+# %% [markdown] name="what-the-dots-say"
+# ## What the dots say
+#
+# Who decided, at the top of this page, that *it* is the juice? Take the model that spoke there, the
+# [storyteller](10_a_little_world.ipynb) of two layers, and let `attend` and `attend_safely` work in both. Each word keeps
+# the place that it has alone; only dots come in front. What will the model say under both masks, filled once?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Dots. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
+# Ask for the largest of nothing but NaN, and you get the first word of the vocabulary: padding.
+#
+# </details>
+
+# %% tags=["fold-input"]
+TELLER = chapters.load("10_a_little_world")
+
+
+class Inside(nn.Module):
+    """Let a function of this page attend in a trained layer."""
+
+    def __init__(self, theirs, how):
+        super().__init__()
+        self.theirs, self.how, self.blocked = theirs, how, None
+
+    def forward(self, x, *_, **__):
+        packed = F.linear(x, self.theirs.in_proj_weight, self.theirs.in_proj_bias)
+        q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))  # (b, h, n, d)
+        return self.theirs.out_proj(merge_heads(self.how(q, k, v, self.blocked)[0])), None
+
+
+# %% tags=["fold-input"]
+def storyteller(how):
+    """Load the model, and let `how` attend in both of its layers."""
+    model = TELLER.shipped().eval()
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(layer.self_attn, how)
+    return model
+
+
+@torch.no_grad()
+def logits(model, ids, dots, masked):
+    """Score the words that may come next, behind some dots; each word keeps its own place."""
+    x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
+    x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
+    blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
+    if masked:
+        blocked = blocked | (torch.arange(x.size(1)) < dots)
+    for layer in model.layers.layers:
+        layer.self_attn.blocked = blocked
+    return model.project(model.layers(x))[0, -1]  # (v,)
+
+
+def go_on(text, dots, model, masked):
+    """Say what comes after a text, always with the likeliest word."""
+    words = [TELLER.EDGE, *text.split()]
+    while len(words) < TELLER.LONGEST:
+        best = int(logits(model, TELLER.as_ids([words]), dots, masked).argmax())
+        if TELLER.WORDS[best] == TELLER.EDGE:
+            break
+        words.append(TELLER.WORDS[best])
+    return " ".join(words[1 + len(text.split()) :])
+
+
+# %% tags=["hide-input"]
+dots = 0, 1, 2, 4, 8, 16
+cards = {
+    "staircase alone": (storyteller(attend), False),
+    "both masks, filled once": (storyteller(attend), True),
+    "both masks, filled twice": (storyteller(attend_safely), True),
+}
+said = {}
+for text in ("the cat drank", "the horse"):
+    said[text] = {
+        card: [go_on(text, each, *how) for each in dots] for card, how in cards.items()
+    }
+display.dots_in_front(said, dots, name="what-the-dots-say")
+
+# %% [markdown]
+# Orange is what it does not say alone. Under the staircase alone, one dot turns a thirsty cat into a sweet juice. Let *the horse* go on: one dot changes whom
+# it chases, two make it drink tea, and behind sixteen it carries itself. There is no error, and no NaN. What a text becomes
+# depends on how long its neighbours in the batch are.
+#
+# Filled once, the model says nothing but dots: nothing has taken its share of everything. Filled twice, it tells what it
+# tells alone, behind one dot or sixteen.
+
+# %% tags=["proof"]
+cat, horse = said.values()
+stairs, once, twice = horse.values()
+assert cat["staircase alone"][0].startswith(
+    "juice because it was thirsty . so the cat wanted more ."
+)
+assert cat["staircase alone"][1].startswith(
+    "juice because it was sweet . so the juice was gone ."
+)
+for told in said.values():
+    alone = told["staircase alone"][0]
+    assert set(told["both masks, filled twice"]) == {alone}
+    assert told["both masks, filled once"][0] == alone
+    assert {*" ".join(told["both masks, filled once"][1:]).split()} == {"·"}
+begins = (
+    "chased the dog",
+    "chased the fox",
+    "drank tea",
+    "drank",
+    "drank",
+    "carried the horse",
+)
+assert all(each.startswith(begin) for each, begin in zip(stairs, begins))
+for text in said:
+    ids = TELLER.as_ids([[TELLER.EDGE, *text.split()]])
+    alone = TELLER.shipped().eval()(ids)[0, -1].detach()
+    whole = storyteller(attend_safely)
+    for each in (0, 1, 16):
+        torch.testing.assert_close(logits(whole, ids, each, True), alone)
+    assert logits(storyteller(attend), ids, 1, True).isnan().all()
+assert torch.full((9,), math.nan).argmax() == 0
+assert TELLER.WORDS[0] == "·"
+print(
+    "✓ Behind any of these dots, both masks and two fills leave the model as it is alone."
+)
+
 # %% [markdown] name="your-cure"
-# ## Your code, your cure
+# <!-- deeper: your code, your cure -->
+# ### Going deeper: your code, your cure
 #
-# Does your batch have such rows? `blocked.all(-1).any()` tells. The cure depends on what your code does with its mask:
-#
-# | your code | your cure |
-# |---|---|
-# | fills its scores with $-\infty$ | the second fill |
-# | adds a mask of $-\infty$ and 0 | **lift** the card from such a row, by zeros in its row of the mask, then add; and the second fill |
-# | calls `nn.MultiheadAttention` | merge its two masks, lift, and hand over the result alone, once for each head |
-#
-# The third one, in code. In all of these masks True is blocked:
+# Does your batch have such rows? `blocked.all(-1).any()` tells. If your code fills its scores with $-\infty$, fill the
+# weights as well. If it calls `nn.MultiheadAttention`, merge its two masks, and **lift** the card from such a row. In all of
+# these masks True is blocked:
 #
 # ```python
-# blocked = key_padding_mask[:, None] | attn_mask     # (b, n, m)
-# blocked = blocked & ~blocked.all(-1, keepdim=True)  # lifted where a row was fully masked
-# mha(x, x, x, attn_mask=blocked.repeat_interleave(num_heads, 0))
+# blocked = key_padding_mask[:, None] | attn_mask  # (b, n, m)
+# empty = blocked.all(-1, keepdim=True)            # (b, n, 1): keep these rows out of the loss
+# mha(x, x, x, attn_mask=(blocked & ~empty).repeat_interleave(num_heads, 0))
 # ```
 #
-# No NaN is left, and no word changes. The lifted row itself holds numbers now, and they mean nothing. But it was you who
-# lifted it, so you know which row to keep out of the loss. Without the lift, the class gives NaN by default. Filling with a
-# large negative number, as much code does, gives no NaN: it hides that there is such a row.
+# No NaN is left, and no word changes. A lifted row holds numbers now, and they mean nothing, but `empty` knows it.
 
 # %% tags=["proof"]
 both = {"key_padding_mask": front, "attn_mask": future}
-open_rows = blocked & ~blocked.all(-1, keepdim=True)  # (b, n, m)
-by_head = open_rows.repeat_interleave(2, 0)           # (2 * b, n, m)
+empty = blocked.all(-1, keepdim=True)                 # (b, n, 1)
+by_head = (blocked & ~empty).repeat_interleave(2, 0)  # (2 * b, n, m)
+assert empty[..., 0].equal(front)
 for training, need in ((True, True), (True, False), (False, True), (False, False)):
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
         given = {"attn_mask": by_head, "need_weights": need}
-        y = theirs(left, left, left, **given)[0]  # (b, n, d)
-        later = theirs(y, y, y, **given)[0]       # (b, n, d)
+        y = theirs(left, left, left, **given)[0]  # (b, n, e)
+        later = theirs(y, y, y, **given)[0]       # (b, n, e)
     assert y.isfinite().all()
     assert later.isfinite().all()
-    as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, d)
+    as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, e)
     torch.testing.assert_close(y[~front], as_before[~front])
     if training:
         found = torch.autograd.grad(later[~front].square().mean(), theirs.parameters())
@@ -464,16 +583,14 @@ for training, need in ((True, True), (True, False), (False, True), (False, False
 print("✓ Lifted first: no NaN in four modes, in two layers, and the words are the same.")
 
 # %% [markdown]
-# <!-- deeper: PyTorch's modes, and a large negative number -->
-# ### Going deeper: PyTorch's modes, and a large negative number
-#
-# Where the card is not lifted, PyTorch's class gives NaN by default, in the row and in the gradients of all four matrices.
-# With `need_weights=False` such a row gets zeros before $W_O$, in training. Then you switch to `eval()` and
+# Not lifted, PyTorch's class gives NaN by default, in the row and in the gradients of all four matrices. With
+# `need_weights=False` such a row gets zeros before $W_O$, in training. Then you switch to `eval()` and
 # `torch.no_grad()`, and the NaN can be back: [Masks in the
 # wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
 #
-# With `-1e9` in the place of $-\infty$, such a row looks evenly at all that it must not see. These numbers are made up, too,
-# only nobody was told. And in float16 the fill stops with `value cannot be converted to type c10::Half without overflow`.
+# Much code fills with `-1e9` in the place of $-\infty$. Then such a row looks evenly at all that it must not see. The zeros of
+# the second fill say that nothing was collected; this average looks like an answer. And in float16 the fill stops with
+# `value cannot be converted to type c10::Half without overflow`.
 
 # %% tags=["proof"]
 for training, graded, need, nan in (
@@ -484,7 +601,7 @@ for training, graded, need, nan in (
 ):
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(graded):
-        y = theirs(left, left, left, need_weights=need, **both)[0]  # (b, n, d)
+        y = theirs(left, left, left, need_weights=need, **both)[0]  # (b, n, e)
     assert y[1, 0].isnan().all() if nan else not y[1, 0].any()
     if graded:
         parts = theirs.in_proj_weight, theirs.out_proj.weight
@@ -545,52 +662,40 @@ print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does
 #
 # ## Exercises
 #
-# ### Merge by hand
+# ### Through the holes
 #
-# *Easy, 2 minutes.* Two samples, `the cat drank milk` and `it was _ _`, get the same mask of pairs.
-# Each word may look at itself and at the word before it: `x` is blocked, `.` may be seen, and `_` is
-# padding.
-#
-#     .xxx
-#     ..xx
-#     x..x
-#     xx..
-#
-# Write down the mask that you get by merging this one with the padding: one row of four characters
-# for each query.
+# *Easy, 2 minutes.* Two texts, `the cat drank milk` and `· · it was`, share a batch, under both masks. How many keys does
+# each query see? Then change the numbers of *drank*. How many rows of the output move, in one layer?
 
 # %% tags=["exercise"]
-merged_by_hand = {
-    "the cat drank milk": ["????", "????", "????", "????"],
-    "it was _ _": ["????", "????", "????", "????"],
-}
+keys_seen = (
+    (None, None, None, None),  # the, cat, drank, milk
+    (None, None, None, None),  # first ·, second ·, it, was
+    (None,),  # rows that move
+)
 
 # %%
 from annotated_book import exercises
 
-exercises.masks.check_merged(merged_by_hand)
+exercises.masks.check_seen(keys_seen)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Begin with what does not depend on the query: in which columns does each sample have padding?
+# Draw the two squares, four by four. Cover what comes later than the query, and in the second square the columns of the dots.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Lay the mask of pairs over both samples. A cell is blocked if one of the two masks blocks it. Every cell
-# of a row may end up as `x`.
+# A row moves if it has a hole in the column of *drank*, in the square of the first text.
 #
 # </details>
 
 # %% tags=["solution"]
-merged_by_hand = {
-    "the cat drank milk": [".xxx", "..xx", "x..x", "xx.."],
-    "it was _ _": [".xxx", "..xx", "x.xx", "xxxx"],
-}
+keys_seen = (1, 2, 3, 4), (0, 0, 1, 2), (2,)
 
-exercises.masks.check_merged.folded(merged_by_hand)
+exercises.masks.check_seen.folded(keys_seen)
 
 # %% [markdown]
 # ## What you have now
@@ -605,7 +710,7 @@ exercises.masks.check_merged.folded(merged_by_hand)
 # > ```
 # >
 # > Block before the softmax, never only after it. The second fill keeps one row without a hole from spoiling
-# > everyone's gradient. If your code adds its mask, lift it from such a row first.
+# > everyone's gradient. If your code adds its mask, [lift it](#cell-id=where-a-mask-is-added) from such a row first.
 #
 # With this card the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -5,7 +5,7 @@ import math
 import random
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from unittest.mock import ANY
 
 import pytest
@@ -143,6 +143,27 @@ def collects(data):
         drawn = f".aa-stage svg[aria-label*='{words[-1]} {shares[-1]:.2f}.']"
         shown = {drawn: [ANY], ".aa-stage text[font-size='14']": [f"{animal:.2f}", f"{food:.2f}"]}
         yield done, [f"“it” collects {animal:.2f} of animal and {food:.2f} of food."], shown
+
+
+def dots_in_front(data):
+    ten = chapters.load("10_a_little_world")
+    teller = ten.shipped()
+    for done, begin, at in [
+        (None, 0, 1),
+        (("slider", "dots in front", "Home"), 0, 0),
+        (("button", data["begins"][1], ""), 1, 0),
+        (("slider", "dots in front", "End"), 1, -1),
+    ]:
+        text = data["begins"][begin]
+        alone = go_on(teller, [ten.EDGE, *text.split()], ten.WORDS, longest=ten.LONGEST)
+        said = [card[at] for card in data["told"][begin]]
+        assert said[2] == " ".join(alone)
+        before = f"{'· ' * data['dots'][at]}{text}"
+        lines = [f"{before} {each}" for each in said]
+        pairs = (zip_longest(each.split(), alone) for each in said)
+        moved = [word for both in pairs for word, own in both if word and word != own]
+        shown = {".aa-dots p": lines, ".aa-dots mark": moved}
+        yield done, [f"{card}: {x}" for card, x in zip(data["cards"], said, strict=True)], shown
 
 
 def cut(data):

@@ -21,6 +21,7 @@ _HOMES = {
     "clocks": "live_figures.clocks",
     "collects": "live_figures.collects",
     "diff": "code",
+    "dots_in_front": "live_figures.dots_in_front",
     "divided": "live_figures.divided",
     "doors": "behind_doors",
     "excerpts": "code",

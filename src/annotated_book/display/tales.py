@@ -18,12 +18,14 @@ class Told:
         words: of its story.
         before: the line of code that was changed, or nothing.
         after: the line as it is now.
+        text: what the story goes on with, or nothing.
     """
 
     facts: Sequence[str]
     words: Sequence[str]
     before: str = ""
     after: str = ""
+    text: str = ""
 
 
 def stories(told: Mapping[str, Told], columns: Sequence[str], *, name: str) -> Output:
@@ -58,9 +60,14 @@ def stories(told: Mapping[str, Told], columns: Sequence[str], *, name: str) -> O
             rows.append(f'<td colspan="{across}"><code>{changed}</code></td>')
         pairs = zip_longest(each.words, first.words[: len(each.words)])
         marked = [(word, word != was) for word, was in pairs]
-        tale = " ".join(f"<mark>{escape(x)}</mark>" if new else escape(x) for x, new in marked)
+        begin = f'<span class="aa-begin">{escape(each.text)}</span> ' if each.text else ""
+        tale = begin + " ".join(
+            f"<mark>{escape(x)}</mark>" if new else escape(x) for x, new in marked
+        )
         rows.append(f'<td colspan="{across}" class="aa-tale">{tale}</td>')
         bodies += "<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>"
-        text += f"\n{key}: " + " ".join(f"[{x}]" if new else x for x, new in marked)
+        text += f"\n{key}: {each.text}{' ' * bool(each.text)}" + " ".join(
+            f"[{x}]" if new else x for x, new in marked
+        )
     table = f'<table class="aa-stories"><thead><tr><td></td>{head}</tr></thead>{bodies}</table>'
     return figure(name, scrolled(table, "what is told"), f"What is told.\n{text}")

@@ -1,57 +1,70 @@
-"""The exercise of "Masks": two masks merged by hand."""
+"""The exercise of "Masks": whom each query sees behind dots, and how far a change is felt."""
 
+import torch
 from torch import Tensor
 
-from annotated_book.exercises._exercise import Exercise
-from annotated_book.exercises._values import cells
+from annotated_book.exercises._exercise import Either, Exercise, Refused
+from annotated_book.exercises._values import whole
 
-_TEXTS = ("the cat drank milk", "it was _ _")
-_PAIRS = [".xxx", "..xx", "x..x", "xx.."]  # a word may look at itself and at the one before it
-_MERGED = [".xxx", "..xx", "x.xx", "xxxx"]  # with the padding of the second text
+_QUERIES = ("the", "cat", "drank", "milk", "the first ·", "the second ·", "it", "was")
+_FIRST, _SECOND, _MOVED = (1, 2, 3, 4), (0, 0, 1, 2), (2,)
 
 
-def _both(first: list[str], second: list[str]) -> dict[str, list[str]]:
-    return dict(zip(_TEXTS, (first, second), strict=True))
+def _read(answer: object) -> Tensor:
+    """Read three rows of whole numbers as one, (9,)."""
+    rows = answer if isinstance(answer, list | tuple) else [answer]
+    if any(isinstance(row, list | tuple) for row in rows):
+        widths = [len(row) if isinstance(row, list | tuple) else 0 for row in rows]
+        if widths != [4, 4, 1]:
+            raise Refused("three rows are asked for, of four, four and one numbers.")
+        answer = [number for row in rows for number in row]
+    return torch.tensor(whole("it is", answer, 9, "a row of nine numbers"))
 
 
 def _first_difference(answer: object, found: Tensor, right: Tensor) -> str:
-    """Say which cell is wrong first, and why."""
-    sample, query, key = (found != right).nonzero()[0].tolist()
-    words = [f"“{word}”" for word in _TEXTS[sample].split()]
-    if sample == 1:
-        words[2:] = "the first “_”", "the last “_”"
-    why = "this pair is blocked" if _PAIRS[query][key] == "x" else "this pair is not blocked"
-    if sample == 1:
-        why = "it is padding" if key > 1 else f"it is a word, and {why}"
-    said = "blocked" if found[sample, query, key] else "may be seen"
-    return (
-        f"{int((found != right).sum())} of the 32 cells are wrong. The first is in "
-        f"“{_TEXTS[sample]}”, in the row of {words[query]} and the column of {words[key]}: you say "
-        f"{said}, but {why}."
-    )
+    """Say which number is wrong first, and where to look."""
+    place = int((found != right).nonzero()[0])
+    if place == 8:
+        return (
+            "the keys are right. Which rows have a hole in the column of “drank”? No other row "
+            "can notice."
+        )
+    seen = "A dot is blocked for everybody, and so is whatever comes after the query."
+    return f"the number of {_QUERIES[place]} is the first that is wrong. {seen}"
 
 
-check_merged = Exercise(
-    name="merged_by_hand",
-    right=_both(_PAIRS, _MERGED),
+check_seen = Exercise(
+    name="keys_seen",
+    right=(_FIRST, _SECOND, _MOVED),
     praise=(
-        "right: a key is blocked if either mask blocks it. The row of the last “_” is fully "
-        "masked: the two keys that it may look at are padding."
+        "right. The rows of the dots are fully masked, and only “drank” and “milk” have a hole "
+        "where “drank” stands."
     ),
     wrong={
-        "it is inverted: x means blocked here.": _both(
-            ["x...", "xx..", ".xx.", "..xx"], ["x...", "xx..", ".x..", "...."]
+        "you count what is blocked. A key is seen where there is no card.": (
+            (3, 2, 1, 0),
+            (4, 4, 3, 2),
+            _MOVED,
         ),
-        "you have merged with “and”: a cell is blocked only if both masks block it. One is "
-        "enough.": _both(["...."] * 4, ["..xx", "..xx", "...x", "...."]),
-        "that is the mask of pairs alone: the padding of “it was _ _” is seen.": (
-            _both(_PAIRS, _PAIRS)
+        "that is the staircase alone: the dots are covered, too.": (_FIRST, _FIRST, _MOVED),
+        "that is the padding mask alone: the staircase hides what comes later.": Either(
+            [((4,) * 4, (2,) * 4, (4,)), ((4,) * 4, (2,) * 4, _MOVED)]
         ),
-        "the two samples are in each other's place.": _both(_MERGED, _PAIRS),
-        "rows and columns are swapped: a row belongs to a query, a column to a key.": _both(
-            ["..xx", "x..x", "xx..", "xxx."], ["..xx", "x..x", "xxxx", "xxxx"]
+        "you let a dot see itself. Padding is covered for everybody, for dots as well.": Either(
+            [(_FIRST, (1, 1, 1, 2), _MOVED), (_FIRST, (1, 2, 1, 2), _MOVED)]
         ),
+        "you have the dots behind. Here they stand in front.": (_FIRST, (1, 2, 2, 2), _MOVED),
+        "no word of yours sees itself. The diagonal is open.": Either(
+            [((0, 1, 2, 3), (0, 0, 0, 1), (1,)), ((0, 1, 2, 3), (0, 0, 0, 1), _MOVED)]
+        ),
+        "the keys are right, and so is the row of “drank”. “milk” comes later and sees it.": (
+            _FIRST,
+            _SECOND,
+            (1,),
+        ),
+        "the keys are right. You let every row of the sentence notice: “the” and “cat” do not "
+        "see “drank”.": (_FIRST, _SECOND, (4,)),
     },
-    run=cells(_TEXTS, 4, 4),
+    run=_read,
     why=_first_difference,
 )

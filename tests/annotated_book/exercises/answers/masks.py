@@ -2,36 +2,27 @@
 
 from typing import Any
 
-Rows = list[str]
+import torch
 
-RIGHT = [[".xxx", "..xx", "x..x", "xx.."], [".xxx", "..xx", "x.xx", "xxxx"]]
-
-
-def named(rows: list[Rows]) -> dict[str, Rows]:
-    return dict(zip(("the cat drank milk", "it was _ _"), rows, strict=True))
+from annotated_attention import masks
 
 
-def changed(sample: int, row: int, text: str) -> dict[str, Rows]:
-    rows = [[*rows] for rows in RIGHT]
-    rows[sample][row] = text
-    return named(rows)
+def counted(hidden: torch.Tensor) -> tuple[tuple[int, ...], ...]:
+    """Count the keys that each query of two sentences sees, and the rows that see “drank”."""
+    allowed = ~(hidden[:, None] | masks.block_future(4))
+    first, second = allowed.sum(-1).tolist()
+    return tuple(first), tuple(second), (int(allowed[0, :, 2].sum()),)
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_merged": [
-        (dict(reversed(named(RIGHT).items())), "✓ merged_by_hand: right"),
-        (named([["...."] * 4, ["..xx", "..xx", "...x", "...."]]), "merged with “and”"),
-        (
-            changed(0, 1, ".xxx"),
-            "1 of the 32 cells are wrong. The first is in “the cat drank milk”"
-            ", in the row of “cat” and the column of “cat”: you say blocked, but this pair is not",
-        ),
-        (
-            changed(1, 3, "xx.x"),
-            "in “it was _ _”, in the row of the last “_” and the column of the "
-            "first “_”: you say may be seen, but it is padding",
-        ),
-        (changed(1, 1, "..x"), "“it was _ _” has 4 rows, with 4, 3, 4, 4 characters"),
-        (changed(0, 0, "????"), 'not yet, some cells are still "?"'),
+    "check_seen": [
+        (counted(torch.arange(4) < torch.tensor([[0], [2]])), "✓ keys_seen: right"),
+        (counted(torch.arange(4) >= torch.tensor([[4], [2]])), "you have the dots behind"),
+        (counted(torch.zeros(2, 4).bool()), "that is the staircase alone"),
+        ([1, 2, 3, 4, 0, 0, 1, 2, 2], "✓ keys_seen: right"),
+        (((1, 2, 3, 4), (0, 0, 1, 2), (3,)), "Which rows have a hole in the column of “drank”?"),
+        (((1, 2, 2, 4), (0, 0, 1, 2), (2,)), "the number of drank is the first that is wrong"),
+        (((1, 2, 3), (0, 0, 1, 2), (2,)), "three rows are asked for"),
+        (((1, 2, 3, 4), (0, 0, 1, 2), (None,)), "not yet, a number is missing"),
     ],
 }
