@@ -6,13 +6,16 @@
 # *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
-# > the cat drank milk because **it** was thirsty
+# > the cat drank milk because **it** was thirsty . so the *cat wanted more .*
 # >
-# > the cat drank milk because **it** was sweet
+# > the cat drank milk because **it** was sweet . so the *milk was gone .*
 #
-# Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of a batch
-# as a house with one room for each head of each sentence. Words talk to the other words in their room, never through
-# a wall. What must your code do for the walls, and what happens if they stand in the wrong place?
+# A small trained model went on with these two sentences, and got both right. Turn one line of its attention the wrong
+# way, and it ends both with *cheese was gone*. No error, no cheese in sight.
+#
+# What happened? Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of such a
+# batch as a house with one room for each head of each sentence. Words talk to the other words in their room, never through
+# a wall. What must your code do for the walls, and who lets the cheese in?
 
 # %% tags=["fold-input"]
 import torch
@@ -51,18 +54,19 @@ display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
 # ## Four rooms in one tensor
 #
 # Put the two sentences into one tensor, `(b, n, e)`. An item of a batch is called a **sample**; here a sample is a
-# sentence. The wide matrices work on the last axis alone, so they do not notice the batch:
+# sentence. `WIDE` holds the three wide matrices of our pair of heads, into queries, keys and values, e = h · d numbers
+# each. They work on the last axis alone, so they do not notice the batch:
 
 # %%
 b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
-x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, h * d)
+x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
 q, k, v = (x @ w for w in WIDE)                          # (b, n, h * d)
 
 # %% [markdown]
-# Two sentences with two heads each make four rooms. The patient way into these rooms is a loop over the sentences.
+# Two sentences with two heads each make four rooms. The patient way into them is a loop over the sentences.
 
 
-# %%
+# %% tags=["fold-input"]
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
     """Attend within each sample of a batch, in a loop."""
     outputs = []
@@ -74,7 +78,8 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 # %% [markdown]
-# Now get rid of the loop. What has to change in `attend`, which was written for one sentence?
+# Now get rid of the loop. What has to change in `attend` of the first chapter, `one.attend`, which was written for one
+# sentence?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -95,8 +100,7 @@ mixed = four_axes(q, k, v, h)  # (b, n, h * d)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% [markdown]
-# `attend` works on the last two axes, and `split_heads` counts from the end, so both leave the batch alone. (The
-# `transpose(0, 1)` of the last chapter would now swap sentences with words.)
+# `attend` works on the last two axes, and `split_heads` counts from the end, so both leave the batch alone.
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
@@ -130,12 +134,12 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %%
 def pair(x: Tensor) -> Tensor:
     """Let the pair of heads ask about an animal and a food; x is batch-first."""
-    q, k, v = (x @ w for w in WIDE)         # (b, n, e)
+    q, k, v = (x @ w for w in WIDE)         # (b, n, h * d)
     return four_axes(q, k, v, 2) @ two.W_O  # (b, n, e)
 
 
-y = x.transpose(0, 1)  # (n, b, h * d), sequence-first
-wrong = pair(y)        # (n, b, h * d)
+y = x.transpose(0, 1)  # (n, b, e), sequence-first
+wrong = pair(y)        # (n, b, e)
 
 # %% tags=["hide-input"]
 LASTS = ["with thirsty", "with sweet"]
@@ -144,17 +148,16 @@ answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# A clear yes to both questions, in both sentences: 1.00, more than the 0.97 of the right house. Who told it so?
-#
-# Here is the house again. Press *batch as words*:
+# A clear yes to both questions, in both sentences: 1.00, more than the 0.97 of the right house. Who told it so? This is
+# the house in which it was asked:
 
 # %% tags=["hide-input"]
-display.rooms(*house_of, layouts, (0, it), name="rooms")
+display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 
 # %% [markdown]
 # Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each, and no
-# last word. Both have 1 of quality to hand over, which $W_O$ writes under *animal* for one head and under *food* for the
-# other. So each question collects 1.00.
+# last word. Our heads hand over *quality* alone: *thirsty* and *sweet* have 2 of it, *it* has 1, the others none. Half of
+# 1 and half of 1 is 1.00, for each question. (Press *right*: there the last word decides.)
 #
 # ## The obvious repair
 #
@@ -162,8 +165,8 @@ display.rooms(*house_of, layouts, (0, it), name="rooms")
 # sentence now?
 
 # %%
-forced = pair(y.reshape(b, n, h * d))  # (b, n, h * d)
-back = forced.reshape(n, b, h * d)     # (n, b, h * d)
+forced = pair(y.reshape(b, n, h * d))  # (b, n, e)
+back = forced.reshape(n, b, h * d)     # (n, b, e)
 
 # %% tags=["hide-input"]
 display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
@@ -172,16 +175,84 @@ display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
 display.rooms(*house_of, layouts, (0, it), name="reshaped-house", only="reshaped")
 
 # %% [markdown]
-# 1.74, louder than any right answer, and still the same in both sentences. A reshape turns nothing round. It counts
-# the words of `y` on, row by row, as the small numbers do: both *the*, both *cat*, both *drank*. After eight words
-# the first room is full. So the wall runs across the sentences instead of between them, and *it* sits in one room
-# with *thirsty* and *sweet*. Yes, something is said about an animal, and yes, about a food.
+# 1.74, far more than in the right house, and still the same in both sentences. The small numbers say in which order the
+# words of `y` lie. A reshape keeps that order, and after eight words the first room is full:
 #
-# The shape is what the caller expects. No error, no warning, and both sentences mean the same. So **transpose** a
-# sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
+# ```text
+# y            the the cat cat drank drank …
+# reshape      the the cat cat … | because because …
+# transpose    the cat drank …   | the cat drank …
+# ```
+#
+# **A reshape moves the walls, a transpose moves the words.** So the wall runs across the sentences instead of between
+# them, and *it* sits in one room with *thirsty* and *sweet*.
+#
+# ## Who let the cheese in
+#
+# Would a trained model notice? Take the [storyteller](10_a_little_world.ipynb) of two layers, let it attend in each of the
+# three houses, and ask how our two sentences go on.
+
+# %% tags=["fold-input"]
+torch.set_num_threads(1)  # for these small sums, more only wait for each other
+TURNS = {  # from batch-first into the attention of a house, and back
+    "right": (lambda x: x, lambda x, shape: x),
+    "batch as words": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
+    "reshaped": (
+        lambda x: x.transpose(0, 1).reshape(x.shape),
+        lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
+    ),
+}
+
+
+class Inside(nn.Module):
+    """Let a trained layer attend in one of the houses, under its causal mask."""
+
+    def __init__(self, theirs, turn, back):
+        super().__init__()
+        self.theirs, self.turn, self.back = theirs, turn, back
+
+    def forward(self, x, *_, **__):
+        packed = F.linear(
+            self.turn(x), self.theirs.in_proj_weight, self.theirs.in_proj_bias
+        )
+        q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))  # (b, h, n, d)
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)   # (b, h, n, d)
+        return self.theirs.out_proj(self.back(merge_heads(heads), x.shape)), None
+
+
+# %% tags=["fold-input"]
+@torch.no_grad()
+def go_on(name, texts):
+    """Let the model go on with a batch of texts, each time with the likeliest word."""
+    world = chapters.load("10_a_little_world")
+    model = world.shipped().eval()
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(layer.self_attn, *TURNS[name])
+    batch = [[world.EDGE, *text.split()] for text in texts]
+    for _ in range(6):
+        for words, best in zip(batch, model(world.as_ids(batch))[:, -1].argmax(-1)):
+            words.append(world.WORDS[best])
+    added = (" ".join(words[-6:]) for words in batch)
+    return [words.partition(" .")[0] + " ." for words in added]
+
+
+# %% tags=["hide-input"]
+BOTH = [" ".join(words) + " . so the" for words in (one.WORDS, one.SWEET)]
+goes_on = {name: go_on(name, BOTH) for name in TURNS}
+display.show(goes_on, columns=["thirsty . so the …", "sweet . so the …"], corner="house")
+
+# %% [markdown]
+# Reshaped, it says a good sentence, and the same one twice. There is no error and no warning, and the shape is what the
+# caller expects. So **transpose** a sequence-first
+# tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
 
 # %% tags=["proof"]
 assert pair(y.transpose(0, 1)).equal(pair(x))
+assert goes_on == {
+    "right": ["cat wanted more .", "milk was gone ."],
+    "batch as words": ["mouse carried the dog ."] * 2,
+    "reshaped": ["cheese was gone ."] * 2,
+}
 for batch_first in (True, False):
     torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
     with torch.no_grad():  # identity matrices in the place of its projections
@@ -194,18 +265,11 @@ for batch_first in (True, False):
     torch.testing.assert_close(one.gradients(theirs, triple), expected)
 print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gradients too.")
 
-# %% [markdown]
-# Published code often flattens the two axes in front into one, `(b * h, n, d)`, and mixes nothing: **a reshape may merge
-# neighbours, but never exchange them.**
-
 # %% tags=["proof"]
 rooms = split_heads(q, h)   # (b, h, n, d)
 flat = rooms.flatten(0, 1)  # (b * h, n, d)
 assert flat.equal(torch.cat([*rooms]))
-for sizes in ((1, 8, 2), (2, 1, 2), (2, 8, 1), (2, 8, 2)):  # b, n and h
-    split = split_heads(torch.randn(*sizes[:2], 4), sizes[2])
-    assert (split.flatten(0, 1).data_ptr() == split.data_ptr()) == (1 in sizes)
-print("✓ Flattened, the rooms are the same, and copied unless b, n or h is 1.")
+print("✓ Published code may flatten b and h into one axis: the rooms stay whole.")
 
 # %% [markdown] name="one-test-for-the-walls"
 # ## One test for the walls
@@ -219,7 +283,8 @@ def test_alone_and_in_the_batch(model, x):
     assert len(x) > 1, "one sample has no others to hear"
     together, alone = model(x), torch.cat([model(sample) for sample in x.split(1)])
     gap = (together - alone).abs().max()
-    assert gap <= together.std() / 1000, "a sample hears the others"
+    small = together.std() / 1000  # far above rounding, far below a mistake
+    assert gap <= small, "a sample hears the others"
 
 
 # %% [markdown]
@@ -230,7 +295,9 @@ def test_alone_and_in_the_batch(model, x):
 #
 # <details><summary>What do you expect?</summary>
 #
-# Neither. The new test does not look into a room. The old one sees a single sentence, with no other to mix it with.
+# Neither. The new test does not look into a room, where a wrong split does its harm. The old one takes one sentence, and
+# one sentence reshaped is still in order. (It does notice the batch that is taken for words: each word of its sentence
+# becomes a sample of its own, and nobody hears anybody.)
 #
 # </details>
 
@@ -248,16 +315,9 @@ def house(turn, back, split=split_heads, merge=merge_heads):
     return model
 
 
-STRAIGHT = lambda x: x, lambda x, shape: x
+STRAIGHT = TURNS["right"]
 HOUSES = {  # each takes its batch first, and returns it first
-    "right": house(*STRAIGHT),
-    "batch as words": house(
-        lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)
-    ),
-    "reshaped": house(
-        lambda x: x.transpose(0, 1).reshape(x.shape),
-        lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
-    ),
+    **{name: house(*turns) for name, turns in TURNS.items()},
     "wrong split": house(*STRAIGHT, lambda x, h: x.reshape(len(x), h, x.size(1), -1)),
     "wrong merge": house(
         *STRAIGHT, merge=lambda mixed: mixed.reshape(len(mixed), mixed.size(2), -1)
@@ -303,16 +363,16 @@ test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are to
 print("✓ Together, the new test and the old one find all four mistakes.")
 
 # %% [markdown]
-# Each misses what the other finds, so run last chapter's test as well. (It even notices the batch that is taken for words:
-# each word of its sentence becomes a sample of its own, and nobody hears anybody.)
+# Each misses what the other finds, so run last chapter's test as well.
 #
-# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences would hide from the new test
-# > that the batch is taken for words: they are alike but for the last words, and these two hand over the same number.
+# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences are too much alike: with them
+# > the new test misses the batch that is taken for words.
 #
 # <details><summary>And in cross-attention?</summary>
 #
 # With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
-# and `F.scaled_dot_product_attention` stretch a size of 1. So test with n ≠ m, both above 1.
+# and `F.scaled_dot_product_attention` stretch a size of 1. (PyTorch's class does not, and stops.) So test with n ≠ m, both
+# above 1.
 #
 # </details>
 
@@ -343,7 +403,7 @@ torch.testing.assert_close(HOUSES["reshaped"](x), back.transpose(0, 1))
 assert heard["right"] == {*range(8)}
 assert heard["batch as words"] == {it, 8 + it}
 assert heard["reshaped"] == {*range(4, 8), *range(12, 16)}
-print("✓ “it” hears whom the figure says; PyTorch's class refuses a size of 1.")
+print("✓ In each of the three houses “it” hears the words in its room, and no other.")
 
 # %% [markdown]
 # ## Exercises
@@ -458,12 +518,12 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
-# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`, copies, unless b, n or h is 1
+# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
 # > To attention, samples and heads are alike: each is a problem of its own. A sequence-first tensor is transposed
 # > where it comes in, and never reshaped: in the wrong layout, self-attention without a mask keeps the shape and mixes
-# > sentences. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and test one
-# > sentence by itself.
+# > sentences. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and run the test of
+# > the last chapter, on one sentence.
 #
 # The walls stand. But inside a room not every word should hear every other: not padding, and not words
 # that come later. [Masks](06_masks.ipynb) hide both.

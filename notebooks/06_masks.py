@@ -466,7 +466,7 @@ def storyteller(how):
 
 @torch.no_grad()
 def logits(model, ids, dots, masked):
-    """Score the words that may come next, behind some dots; each word keeps its own place."""
+    """Score what may come next, behind some dots; each word keeps its own place."""
     x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
     x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
     blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
@@ -511,28 +511,24 @@ display.dots_in_front(said, dots, name="what-the-dots-say")
 # tells alone, behind one dot or sixteen.
 
 # %% tags=["proof"]
-cat, horse = said.values()
-stairs, once, twice = horse.values()
-assert cat["staircase alone"][0].startswith(
-    "juice because it was thirsty . so the cat wanted more ."
-)
-assert cat["staircase alone"][1].startswith(
-    "juice because it was sweet . so the juice was gone ."
-)
-for told in said.values():
-    alone = told["staircase alone"][0]
-    assert set(told["both masks, filled twice"]) == {alone}
-    assert told["both masks, filled once"][0] == alone
-    assert {*" ".join(told["both masks, filled once"][1:]).split()} == {"·"}
-begins = (
-    "chased the dog",
-    "chased the fox",
-    "drank tea",
-    "drank",
-    "drank",
-    "carried the horse",
-)
-assert all(each.startswith(begin) for each, begin in zip(stairs, begins))
+begins = {
+    "the cat drank": (
+        "juice because it was thirsty . so the cat wanted more .",
+        "juice because it was sweet . so the juice was gone .",
+    ),
+    "the horse": (
+        "chased the dog",
+        "chased the fox",
+        "drank tea",
+        "",
+        "",
+        "carried the horse",
+    ),
+}
+for text, (stairs, once, twice) in zip(said, map(dict.values, said.values())):
+    assert all(map(str.startswith, stairs, begins[text]))
+    assert {*twice} == {stairs[0]} == {once[0]}
+    assert {*" ".join(once[1:]).split()} == {"·"}
 for text in said:
     ids = TELLER.as_ids([[TELLER.EDGE, *text.split()]])
     alone = TELLER.shipped().eval()(ids)[0, -1].detach()

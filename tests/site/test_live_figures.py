@@ -281,7 +281,8 @@ def rooms(data):
     words = data["sentences"]
     every = [(s, p) for p in range(8) for s in range(2)]
     for done, (i, j), said, inside in [
-        (None, (0, 5), "4 rooms of 8 words", every[::2]),
+        (None, (0, 5), "16 rooms of 2 words", [(0, 5), (1, 5)]),
+        (("button", "right", ""), (0, 5), "4 rooms of 8 words", every[::2]),
         (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[1::2]),
         (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
         (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[8:]),

@@ -24,6 +24,7 @@ def rooms(
     *,
     name: str,
     only: str = "",
+    opens: str = "",
 ) -> Output:
     """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
 
@@ -37,6 +38,7 @@ def rooms(
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
         only: the title of one layout, which is drawn by itself, and still.
+        opens: the title of the layout with which the figure opens, the first by default.
 
     Examples:
         >>> import torch
@@ -69,7 +71,8 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
             _draw_head(ax, sentences, head * b, shares, word, numbered=layout == 2)
         _draw_walls(ax, b, n, h, layout)
         count = len({number(*other, b, n) for other in every}) * h
-        ax.set_title(f"{title}: {count} rooms", fontsize=_SIZE, loc="left")
+        named = f"{count} rooms" if only else f"{title}: {count} rooms"
+        ax.set_title(named, fontsize=_SIZE, loc="left")
         ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
         ax.axis("off")
         parts = (
@@ -87,6 +90,7 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
         "keys": keys.tolist(),
         "heads": h,
         "titles": [*layouts],
+        "opens": [*layouts].index(opens) if opens else 0,
         "word": list(word),
     }
     return live(static, "rooms", data, room=(460, 410))

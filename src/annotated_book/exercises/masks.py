@@ -12,7 +12,7 @@ _FIRST, _SECOND, _MOVED = (1, 2, 3, 4), (0, 0, 1, 2), (2,)
 
 def _read(answer: object) -> Tensor:
     """Read three rows of whole numbers as one, (9,)."""
-    rows = answer if isinstance(answer, list | tuple) else [answer]
+    rows = list(answer) if isinstance(answer, list | tuple) else []
     if any(isinstance(row, list | tuple) for row in rows):
         widths = [len(row) if isinstance(row, list | tuple) else 0 for row in rows]
         if widths != [4, 4, 1]:

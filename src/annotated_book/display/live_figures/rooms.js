@@ -1,8 +1,8 @@
 // Rooms: a batch of sentences and their heads, each pair a room; a word hears the words in its own.
 //
 // sentences: n words each; queries, keys: the numbers of each word, by sentence and place
-// heads: how many; titles: of the three layouts, of which the first opens; word: which asks to begin
-// with, [sentence, place]
+// heads: how many; titles: of the three layouts; opens: which of them to begin with; word: which asks
+// to begin with, [sentence, place]
 // A test compares the weights with those of PyTorch's tensors, in every layout.
 import { button, readout, element, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
@@ -36,9 +36,9 @@ const COLOURS = ["var(--aa-h)", "var(--aa-d)"]; // of the heads
 
 export default {
   render({ model, el }) {
-    const { sentences, queries, keys, heads: h, titles, word } = model.get("data");
+    const { sentences, queries, keys, heads: h, titles, opens, word } = model.get("data");
     const [b, n] = [sentences.length, sentences[0].length];
-    const now = { word, layout: 0 };
+    const now = { word, layout: opens };
     const said = readout();
     const ask = (word) => {
       now.word = word;
