@@ -90,7 +90,7 @@ def test_without_scripts_nothing_is_shown_that_needs_them(visit):
 def test_a_chapter_on_paper(visit):
     page = visit(address("06_masks"), color_scheme="dark")
     page.get_by_role("button", name="Notes beside code").click()
-    live = page.locator(".aa-live")
+    live = page.locator(".aa-live").first
     live.scroll_into_view_if_needed()
     expect(live.locator(".aa-stage")).to_be_visible()
     page.emulate_media(media="print")

@@ -15,7 +15,7 @@ export default {
     const show = () => {
       const alone = told[now.begin][0][0].split(" ");
       const all = told[now.begin].map((card) => card[now.at]);
-      const before = `${"· ".repeat(dots[now.at])}${begins[now.begin]} `;
+      const before = `${"· ".repeat(dots[now.at])}${begins[now.begin]}`;
       lines.forEach((line, i) => line.replaceChildren(before, ...marked(all[i].split(" "), alone)));
       chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.begin)));
       said.textContent = cards.map((card, i) => `${card}: ${all[i]}`).join(" ");
@@ -37,7 +37,7 @@ export default {
   },
 };
 
-// The words, each with a space behind it; those that are not in the other text's place stand out.
+// The words, each with a space before it; those that are not in the other text's place stand out.
 function marked(words, others) {
-  return words.flatMap((word, i) => [element(word === others[i] ? "b" : "mark", {}, word), " "]);
+  return words.flatMap((word, i) => [" ", element(word === others[i] ? "b" : "mark", {}, word)]);
 }
