@@ -10,8 +10,8 @@
 # >
 # > the cat drank milk because **it** was sweet . so the *milk was gone .*
 #
-# A small trained model went on with these two sentences, and got both right. Turn one line of its attention the wrong
-# way, and it ends both with *cheese was gone*. No error, no cheese in sight.
+# A small trained model went on with these two sentences, and got both right. Turn the batch round in the wrong way inside
+# its attention, and it ends both with *cheese was gone*. No error, and no cheese in sight.
 #
 # What happened? Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of such a
 # batch as a house with one room for each head of each sentence. Words talk to the other words in their room, never through
@@ -157,7 +157,8 @@ display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 # %% [markdown]
 # Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each, and no
 # last word. Our heads hand over *quality* alone: *thirsty* and *sweet* have 2 of it, *it* has 1, the others none. Half of
-# 1 and half of 1 is 1.00, for each question. (Press *right*: there the last word decides.)
+# 1 and half of 1 is 1.00, which $W_O$, `two.W_O` of the second chapter, writes under *animal* for one head and under *food*
+# for the other. (Press *right*: there the last word decides.)
 #
 # ## The obvious repair
 #

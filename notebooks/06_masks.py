@@ -267,7 +267,8 @@ display.merged_masks(front, future, name="two-cards", caption=caption)
 #
 # PyTorch's class takes the two masks separately, as `key_padding_mask` and `attn_mask`, and in both, True blocks. Its
 # function, `F.scaled_dot_product_attention`, takes one, in which True is *allowed*: hand it `~blocked`. Forget the `~`,
-# and nothing complains: every word looks at exactly what it must not see.
+# and nothing complains: every word looks at exactly what it must not see, and where that is
+# nothing, gets zeros.
 
 # %% tags=["proof"]
 q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
