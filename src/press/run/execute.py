@@ -20,7 +20,7 @@ from press.run import record, scripts
 from press.run.kernel import Kernel
 from shape_comments.comments import ShapeCommentError
 
-SECONDS_A_CELL = 120
+SECONDS_A_CELL = 300
 # None of our packages: what a chapter needs of those, its own process shows.
 SHARED = ("matplotlib.backends.backend_svg", "matplotlib.figure", "torch._dynamo")
 # What each output carries for Jupyter, and the site links once.
