@@ -286,8 +286,8 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # only because the cat and the milk were a draw.
 #
 # Better not to count who is there, but to ask: *is something said about an animal?* Then the question is no longer the
-# word's own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number: what has a
-# *quality* asks for *animal*, and 2 is how loudly.
+# word's own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number: a word of which
+# something is said, such as *it*, has a *quality*, and that shall ask for *animal*. The 2 is how loudly.
 
 # %% tags=["fold-input"]
 to_query = torch.zeros(4, 4)
@@ -306,7 +306,7 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 #
 # When is the answer a *yes*, *it* is an animal? Whoever asks for nothing, like *because*, goes home with the average: in
 # these sentences 3/8, or 0.38, of *quality*. That is the dashed line, and the longer of the two bars has to reach beyond
-# it. Guess: in which of the two sentences does $W_Q$ alone say *yes*?
+# it. (The answer will turn on *quality*; as long as animals are handed over, that is a low line.) Guess: in which of the two sentences does $W_Q$ alone say *yes*?
 
 # %% tags=["hide-input"]
 found_by = torch.eye(4)[:, [0, 3]]                # (e, d), animal and quality
@@ -363,10 +363,11 @@ display.collects(
 # **$W_K$, what a word can be found by.** Is the head done? Try the third sentence, *cats and kittens drank because it
 # was thirsty*, without the last matrix: 0.32, a *no*. Two cats keep the weight, and *thirsty*, with 2 of animal
 # against 3, is hardly found. So let a word be found by its *quality*, too, and let *it* ask for a bit of that: beside the 2
-# for animal goes a 1. Now 0.67 arrives, a *yes*.
+# for animal goes a 1. Query and key need only these two numbers, so d is 2, and with this step the scores are divided by
+# $\sqrt 2$. Now 0.67 arrives, a *yes*.
 #
-# Here are the four, set by hand; in a model, training finds their numbers. Query and key need only two numbers now, so
-# d is 2, and from here on the scores are divided by $\sqrt 2$. The value needs one; its second place is idle.
+# Here are the four, set by hand; in a model, training finds their numbers. The value needs one number; its second place
+# is idle, so that all three are d wide.
 
 # %% tags=["fold-input"]
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
@@ -755,7 +756,7 @@ print("✓ Outputs and gradients are those of PyTorch's function, and of its mod
 
 # %% [markdown]
 # What does training make of them? Here is one of the 72 heads of `all-MiniLM-L6-v2`, a model that people use to find
-# texts of similar meaning. (What is missing from 1 goes to two marks at the ends of the text.) In the first figure no
+# texts of similar meaning. (The weights do not add up to 1 here: the rest goes to two marks that this model puts at the ends of a text.) In the first figure no
 # line moved. Press *sweet*: will they move here?
 
 # %% tags=["hide-input"]

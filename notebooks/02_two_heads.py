@@ -113,7 +113,8 @@ display.lukewarm(confused, 0.75, ["cat", "milk"], name="lukewarm")
 # $$\tfrac34 \cdot 2 + \tfrac14 \cdot (-2) = 1 = \tfrac34 \cdot 0 + \tfrac14 \cdot 4.$$
 #
 # Choose any $W_V$ you like: it only ever sees that mix. So does everything after it, as long as $w$ is the same in
-# all scenes. (Where it is not, one head can [cheat](#cell-id=a-head-that-cheats).)
+# all scenes. (Where the weights move with the warmth, one head can come close on a
+# [detour](#cell-id=a-head-that-cheats).)
 
 # %% tags=["proof"]
 for _ in range(100):

@@ -1,7 +1,7 @@
 # %% [markdown] name="the-reshape-trick"
 # # The reshape trick
 #
-# *One transpose is missing, and nothing raises. What is lost?*
+# *One transpose is missing, and there is no error. What is lost?*
 #
 # *10 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
@@ -39,7 +39,7 @@ def merge_shorter(mixed):
 
 
 # %% [markdown]
-# Both give the same shape, and neither raises an error. What does *it* collect when the last word is *thirsty*, and
+# Both give the same shape, and neither raises an error. What does *it* receive, after $W_O$, when the last word is *thirsty*, and
 # when it is *sweet*? Which would you take?
 
 # %% tags=["fold-input"]
@@ -65,10 +65,10 @@ rows = {
     for each in (merge, merge_shorter)
 }
 asked = [f"{word}: {what}" for word in endings for what in ("animal", "food")]
-display.show([*zip(*rows.values())], asked, [*rows], corner="“it” collects")
+display.show([*zip(*rows.values())], asked, [*rows], corner="“it” receives")
 
 # %% [markdown]
-# With the shorter one, *it* collects 0.38, whatever was asked and whatever the last word. One transpose is missing,
+# With the shorter one, *it* receives 0.38, whatever was asked and whatever the last word. One transpose is missing,
 # and both sentences mean the same. Where has the answer gone?
 
 # %% tags=["hide-input"]
@@ -165,7 +165,7 @@ print("the same shelf:", shelf(merge(mixed)) == shelf(mixed))
 # On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. No
 # single stride walks like that, so `view` refuses. `reshape` copies all 12 numbers, and does not say so. This copy is
 # what the shorter merge saves, and it is the work that had to be done. (So it is as our `attend` leaves the numbers.
-# PyTorch's own, for a batch on a CPU, leaves them so that nothing is copied.)
+# PyTorch's own, after this split and for a batch on a CPU, leaves them so that nothing is copied.)
 #
 # The package of this book, `annotated_attention`, counts axes from the end, so that others may stand in front:
 
@@ -584,8 +584,8 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i \cdot d + j}$$
 # >
 # > - split: `x.unflatten(-1, (h, d)).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
-# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies the numbers of
-# >   several words, as `attend` leaves them
+# > - merge: `heads.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies what our
+# >   `attend` gives
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `heads.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
