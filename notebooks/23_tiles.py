@@ -3,21 +3,31 @@
 #
 # *Why does the fused kernel need no (n, m) matrix?*
 #
-# *23 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
+# *20 minutes and 8 of exercises. Afterwards you can compute a softmax in pieces, merge the results of
 # two devices, and say what limits a kernel.*
 #
-# You know this as **FlashAttention**: the output of attention, without its matrix of scores. It begins
-# with a mean. A school wants the mean mark of its pupils, and the classes hand in their marks one after the
-# other. Nobody has to keep all the marks. A slip of paper with two lines is enough: the sum of the marks
-# so far, and how many there were. At the end, one division gives the mean.
+# You know this as **FlashAttention**: the output of attention, without its matrix of scores. For a text of 8,192
+# tokens, that matrix has more than 67 million numbers in each head. The kernel computes a **tile** of it, say 64
+# queries by 64 keys, uses it, and forgets it before the next [[Dao et al.](../docs/references.md#dao-2022)].
 #
-# The output of attention is a mean, too, of values with weights. Computed step by step, it keeps
-# every mark: for a text of 8,192 tokens, more than 67 million scores in each head. PyTorch's fused
-# kernel gives the same output with a slip of three lines, two sums and the unit in which they are
-# written [[Dao et al.](../docs/references.md#dao-2022)]. [Speed](15_speed.ipynb) measures it. Here you
-# build it, in plain PyTorch: scores, mask, softmax and mix become one loop. A **roofline**
-# says when that is faster, for whole texts and for one new token. At the end two slips are merged, and that is all
-# that **split-KV** and **ring attention** need.
+# But a softmax wants the whole row. Here is the book's example sentence, *the cat drank milk because it was thirsty*,
+# in tiles of two words by two; each word's embedding serves as query, key and value. So far, *it* has met *the* and
+# *cat* alone. A softmax over these two scores gives *cat* a weight of 0.82. Among all eight words, *cat* gets 0.18.
+# And when *thirsty* comes, the two scores are gone.
+#
+# Can later tiles undo the first one's softmax without seeing its scores again? How many numbers does that take for
+# each query: one for each key, one for each tile, or a fixed number?
+#
+# <details><summary>What do you expect?</summary>
+#
+# They can, and a fixed number is enough, however long the text is: the mix of the values, one sum, and the unit in which both are
+# written. Of a softmax, nothing is lost but what it has divided by.
+#
+# </details>
+#
+# Move on, tile by tile. The last column is what *it* collects of the feature *animal*: 2.45 after its first tile. After
+# its fourth it is 1.32, what the softmax over all eight words gives in [One
+# head](01_one_head.ipynb#cell-id=weights-shares-of-one-whole).
 
 # %% tags=["hide-input"]
 import math
@@ -30,111 +40,48 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_attention.counting import attention_traffic, score_flops, short
 from annotated_book import chapters, display, measured
 
-# %% [markdown] name="three-memories"
-# ## Three memories
-#
-# Why would anyone avoid a matrix? Not for its arithmetic, but for its way to memory. Three memories
-# of a GPU matter here, and the larger one is, the slower it is.
-
 # %% tags=["fold-input"]
-MEMORIES = {  # name, size, TB a second; an A100 with 80 GB
-    "HBM, the large memory": ("80 GB", 2.0),
-    "L2, a cache for all": ("40 MB", 5120 * 1.41e9 / 1e12),  # bytes a clock, clock
-    "SRAM of 108 processors": ("192 kB each", 19.0),
-}
-drawing, (ax,) = display.panels(345, 300)
-for y, (name, (size, speed)) in enumerate(MEMORIES.items()):
-    wide, color = (10, 7.6, 5.6)[y], display.COLOURS["hbm"[y]]
-    left = 5 - wide / 2
-    ax.barh(3 * y, wide, 1.7, left, color=color, alpha=0.18, lw=0)
-    ax.barh(3 * y, wide, 1.7, left, fill=False, edgecolor=color, lw=1.2)
-    ax.text(5, 3 * y - 0.32, name, ha="center", va="center", fontsize=12)
-    ax.text(5, 3 * y + 0.4, size, ha="center", va="center", fontsize=12)
-    ax.bar(5, 1.1, speed / 10, 3 * y + 0.95, color=color, alpha=0.8, lw=0)
-    ax.text(6.2, 3 * y + 1.52, f"{speed:.0f} TB/s", va="center", fontsize=12)
-ax.text(5, 9, "arithmetic: 312 TFLOPs/s", ha="center", va="center", fontsize=12)
-ax.set(xlim=(-0.1, 10.1), ylim=(9.6, -1))
-ax.axis("off")
-told = [
-    f"{name}: {size}, {speed:.0f} TB a second" for name, (size, speed) in MEMORIES.items()
-]
-caption = "An A100 with 80 GB. The strips are as wide as the memory is fast."
-display.finish(drawing, name="three-memories", alt="; ".join(told), caption=caption)
-
-# %% [markdown]
-# The numbers are from [[Dao 2023](../docs/references.md#dao-2023)], where the 19 are an estimate for all processors
-# together; those of L2 are from [[NVIDIA](../docs/references.md#nvidia-2020)], as 5,120 bytes a clock at the highest
-# clock. The 312 count the multiplications and additions of dense matrices in half precision. Other GPUs have other
-# numbers and the same three steps.
-#
-# Step by step, attention is three programs: scores, softmax, mix. Each reads what it needs from the large memory,
-# and writes what it makes back. So scores are written and read, then weights are written and read. In tiles, neither
-# leaves the small memory. One head of width d moves so many numbers:
-#
-# $$\underbrace{2\,(n + m)\,d}_{\text{queries, keys, values, output}} + \underbrace{4\,n\,m}_{\text{scores, weights}}$$
-#
-# $$\text{in tiles, at best: } \quad 2\,(n + m)\,d + n$$
-#
-# (The last n is one number a query for the way back.) Guess the ratio for 8,192 tokens and a width of 64.
-
-# %%
-# numbers moved, 2 bytes each; tile=None: step by step, tile=n: keys are read once
-steps, best = (2 * attention_traffic(8192, 8192, 64, 1, tile=x) for x in (None, 8192))
-times = steps / best
-print(f"step by step {short(steps, 'B')}, in tiles {short(best, 'B')}: × {times:.0f}")
-row = 4 * 8192  # the scores of one query, in float32
-print(f"scores of one query: {short(row, 'B')}, of 64 queries: {short(64 * row, 'B')}")
-
-# %% [markdown]
-# More than a hundred times as many bytes, and nearly all of them are numbers that nobody asked for. On an A100, [Dao et
-# al., figure 2](../docs/references.md#dao-2022) measured the attention of a GPT-2, forward and backward: step by step
-# 40.3<!-- quoted --> GB in 41.7<!-- quoted --> ms, with FlashAttention 4.4<!-- quoted --> GB in 7.3<!-- quoted --> ms.
-#
-# Then why not keep the scores of whole rows in the small memory? The second line says so. The rows of 64 queries take
-# 2.10 MB in float32, and there are 192 kB. Only a piece of a row fits, and a softmax wants the whole row, for its
-# largest score and its sum. That is the difficulty, and the slip of paper removes it.
-
-# %% [markdown]
-# ## Two sums
-#
-# The book's example sentence is *the cat drank milk because it was thirsty*. Each word has an embedding of width 4,
-# which serves as query, key and value, without any projection. The word *it* asks. Its weight for a key
-# is the exponential of the score, divided by the sum of all exponentials. So the output is a
-# quotient of two sums:
-#
-# $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{\sum_j e^{s_j}}$$
-#
-# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $v_j$ is its value. Call the upper sum the
-# **mix**, $O$, and the lower one the **total**, $\ell$. Both can be added up piece by piece: four keys, then the
-# other four.
-
-# %%
 one = chapters.load("01_one_head")
-it = one.WORDS.index("it")
 keys = values = one.EMBEDDINGS  # (m, d)
-scores = keys @ keys[it] / 2    # (m,)
-total, mix, rows = torch.zeros(1), torch.zeros(4), []
-for piece in (slice(0, 4), slice(4, 8)):
-    powers = scores[piece].exp()        # (4,)
-    total = total + powers.sum()        # (1,)
-    mix = mix + powers @ values[piece]  # (4,)
-    rows.append(torch.cat([total, mix]))
-rows.append(torch.cat([total / total, mix / total]))
-names = ["the … milk", "all eight", "divided"]
-display.show(torch.stack(rows), names, ["total", *one.FEATURES])
+scores = keys @ keys.mT / 2     # (n, m)
+display.tiles_visited(
+    scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=12
+)
 
 # %% [markdown]
-# The total of all eight keys is 24.83, as in [One
-# head](01_one_head.ipynb#cell-id=weights-shares-of-one-whole), and the last line is what *it* collected
-# there: above all 1.32 of animal, then 0.78 of quality and 0.72 of food. At no time were there more
-# than four exponentials, and the eight weights were never written down. (The eight scores were still
-# computed at once; the section on [tiles](#cell-id=tiles) cuts them, too.)
+# ## What a softmax divides by
 #
-# ## When the exponential is too large
+# A school wants the mean mark of its pupils, and each class hands in its own mean. Is the mean of these means
+# the right one? Only if the classes are equally large. So let each class hand in a second number: how many pupils it has.
 #
-# So far, two sums are enough. But exponentials grow fast, and a float can hold only so much. The
-# cell prints the largest score whose exponential each dtype can hold, and then the softmax of two
-# scores beyond the limit of float32, computed as above.
+# A tile is such a class. The cell gives each of the four a softmax of its own, for the query *it*. The **total** is what this softmax
+# divides by, the sum of the tile's exponentials, and *share* is the total divided by all totals.
+
+# %%
+it, rows = one.WORDS.index("it"), {}
+powers = scores[it].exp()  # (m,)
+for start in range(0, 8, 2):
+    tile = powers[start : start + 2]  # (2,)
+    inside, share = tile[1] / tile.sum(), tile.sum() / powers.sum()
+    name = ", ".join(one.WORDS[start : start + 2])
+    rows[name] = [inside, tile.sum(), share, inside * share]
+rows["all eight"] = ["", powers.sum(), 1.0, ""]
+columns = ["weight of its second word", "total", "share", "weight × share"]
+display.show(rows, columns=columns, corner="tile")
+
+# %% [markdown]
+# Four tiles, and four winners: *cat*, *milk* and *it* with 0.82 each, *thirsty* with 0.88. They cannot all be right, and none
+# of them is wrong: each is right within its tile. What is missing is the size of the class. The first tile's total is 5.48
+# of 24.83, a share of 0.22, and 0.82 × 0.22 is the right weight, 0.18. That undoes the softmax. What
+# holds for a weight holds for a mean of values with these weights, so the outputs are merged in the same way:
+#
+# $$\mathrm{output} = \sum_p \frac{\ell_p}{\sum_r \ell_r}\ \mathrm{output}_p
+# \qquad\text{with}\qquad \ell_p = \sum_{j \text{ in } p} e^{s_j}$$
+#
+# Here $s_j$ is the score of key j, already divided by $\sqrt d$, and $\ell_p$ is the total of part p.
+#
+# On paper this is all. On a machine the totals are too large, and sooner than one would think. What is the largest score
+# whose exponential a float can hold?
 
 # %%
 for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -142,64 +89,143 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
 powers = torch.tensor([101.0, 100.0]).exp()  # (2,)
 print(powers.tolist(), "->", (powers / powers.sum()).tolist())
 
+# %% [markdown] name="two-halves-merged"
+# ## One rule: merge
+#
+# In float16 a score of 12 is too much; in float32 a score of 100 is infinite, and infinity divided by infinity is NaN. So
+# keep the logarithm of the total, the **log-sum-exp**, which stays near the largest score. Then the
+# shares are a *softmax over the parts*, and PyTorch's softmax does not overflow: it first subtracts the largest.
+#
+# $$\mathrm{output} = \sum_p \frac{e^{\mathrm{lse}_p}}{\sum_r e^{\mathrm{lse}_r}}\ \mathrm{output}_p$$
+#
+# The package has the rule as `merge_parts`. Apart from fully masked rows, it is a softmax and a sum:
+
+# %%
+from annotated_attention.modern import merge_parts, tiled_attention
+
+display.annotated(merge_parts)
+
+# %% tags=["proof"]
+for size in (2, 4):
+    parts = [tiled_attention(keys, part, part) for part in keys.split(size)]
+    outputs, lses = (torch.stack(part) for part in zip(*parts))  # (..., n, d), (..., n)
+    output, lse = merge_parts(outputs, lses)                     # (n, d), (n,)
+    torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
+    torch.testing.assert_close(lse, scores.logsumexp(1))
+print("✓ Two halves or four quarters: merged, they give the output of all keys at once.")
+
+# %% tags=["proof"]
+output, lse = tiled_attention(keys, keys[:2], keys[:2])  # (n, d), (n,)
+for part in keys[2:].split(2):
+    more = tiled_attention(keys, part, part)
+    both = zip((output, lse), more)
+    output, lse = merge_parts(*(torch.stack(pair) for pair in both))
+torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
+print("✓ So they do when each is merged into what came before, and forgotten.")
+
 # %% [markdown]
-# In float32 a score of 100 gives infinity, and infinity divided by infinity is NaN. In float16 a
-# score of 12 is enough. PyTorch's `softmax` does not fail here. It first subtracts the largest
-# score from all of them, so that no exponential is above 1. This changes no weight, because
-# $e^{s-c} = e^s / e^c$: both sums are divided by the same number. You can think of c as the *unit*
-# in which both sums are written: the third line of the slip. (The papers write $\ell$ and $O$ as here, and the unit as
-# m, which in this book is the number of keys.)
+# Three methods that you know by name are this rule, and differ in who holds the parts:
 #
-# With keys in pieces, this leads to a difficulty: the largest score is not known before the last
-# piece has been seen. What can you do without keeping the scores?
+# | method | the parts | merged |
+# |---|---|---|
+# | **FlashAttention** | tiles, on one processor | one after another, as they come |
+# | **Split-KV** (flash-decoding) | a long [cache](21_cache.ipynb) cut up, on many processors | at the end |
+# | **Ring attention** (context parallelism) | keys and values of many devices, which go round | as they arrive |
 #
-# <details><summary>What do you expect?</summary>
+# In decode one query walks along all its keys. An A100 has 108 processors, and with few heads and few texts most
+# of them have nothing to do: hence split-KV. A ring is for texts too long for one device. Each device keeps its part of
+# the queries, and while it computes with one part of the keys, the next is on its way [[Liu et al.
+# 2023](../docs/references.md#liu-2023)].
+
+# %% tags=["proof"]
+devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
+merged = []
+for place, (asking, _, _) in enumerate(devices):
+    ring = devices[place:] + devices[:place]  # its own part, then what comes round
+    parts = [tiled_attention(asking, *held[1:]) for held in ring]
+    merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
+torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
+print("✓ Ring attention: four devices, here one after another, give what one device gives.")
+
+# %% [markdown]
+# On paper, neither the number of parts nor their order changes anything. In floats it changes the last bits: a server
+# that cuts the keys into more parts when it has fewer texts may answer the same text a little differently.
+
+# %% [markdown]
+# <!-- deeper: Ring attention, balanced -->
+# ### Going deeper: Ring attention, balanced
 #
-# You could go through all keys twice, first for the largest score, then for the sums. This works,
-# and scores every key twice. Or you write both sums in the unit of the largest score *so far*, and
-# convert them whenever a larger one comes. That takes one pass.
+# In each round all devices wait for the slowest. Is a causal mask good news here, since half of the work falls away?
+# The figure has a row for each device, with its queries, and a column for each round. The number is the part of the
+# keys that it holds: from round to round, each part goes one device down. The bar is the work, the visible scores.
+
+# %% tags=["fold-input"]
+place = torch.arange(64)
+early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
+orders = {
+    "in order": place.view(4, 16),
+    "striped": place.view(16, 4).T,
+    "zigzag": torch.cat([early, late.flip(0)], 1),
+}
+works, rows = {}, {}
+for name, held in orders.items():  # the tokens of each device
+    seen = held[:, None, :, None] >= held[:, None]      # (4, 4, 16, 16)
+    works[name] = work = seen.sum((2, 3)) / seen.sum()  # (4, 4), of a device with each part
+    rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
+    rows[name] = [*work.sum(1), 4 * sum(rounds)]
+
+# %% tags=["fold-input"]
+drawing, axes = display.panels(500, 280, columns=2)
+for ax, name in zip(axes, ("in order", "zigzag")):
+    for device, turn in torch.cartesian_prod(torch.arange(4), torch.arange(4)).tolist():
+        held = (device - turn) % 4
+        high = 0.9 * works[name][device, held] / works["in order"].max()
+        look = {"color": display.COLOURS["n"], "lw": 0}
+        ax.bar(turn + 0.14, -high, 0.56, device + 0.45, **look)
+        look = {"ha": "center", "fontsize": 12, "color": display.COLOURS["m"]}
+        ax.text(turn - 0.32, device + 0.45, held + 1, **look)
+    ax.set(xlim=(-0.5, 3.5), ylim=(3.5, -0.5), aspect="equal")
+    ax.set(xlabel="round", ylabel="device" if name == "in order" else "")
+    ax.set_xticks(range(4), range(1, 5))
+    ax.set_yticks(range(4), range(1, 5))
+    ax.tick_params(length=0)
+    ax.set_title(f"{name}\ntime {rows[name][-1]:.2f}", fontsize=12)
+alt = "Four devices in four rounds, and their work. In order, device 1 works in the first "
+alt += "round only, and device 4 in all; in zigzag, all work alike. "
+alt += "; ".join(ax.get_title().replace("\n", ": ") for ax in axes) + "."
+display.finish(drawing, name="ring", alt=alt)
+
+# %% tags=["fold-input"]
+display.show(rows, columns=[*range(1, 5), "time"], corner="share of device")
+
+# %% [markdown]
+# Not in order. The first device has finished after one round, the last has 0.43 of the work, and everything takes
+# 1.74 times as long as work that is spread evenly. So tokens are dealt out like cards (**striped** [[Brandon et al.
+# 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a late piece (**zigzag**), as in the
+# training of Llama 3, where no ring turns: each device first gathers the keys and values of all [[Llama Team,
+# section 3.3.2](../docs/references.md#llama-2024)].
 #
-# </details>
+# <!-- /deeper -->
 
 # %% [markdown] name="change-the-unit"
-# ## Change the unit
+# ## Online softmax: merge as you go
 #
-# Write both sums in the unit of the largest score *so far*, and convert them whenever a larger one
-# comes [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]. Suppose that the unit is c,
-# and that the next piece has a larger score, c′. An exponential that was written down as $e^{s -
-# c}$ should have been $e^{s - c'}$. The two differ by a factor that is the same for all keys:
-# $e^{c - c'}$, the **correction**. So multiply both sums by it, and go on:
+# FlashAttention merges each tile into what it has. To divide once only, at the end, it keeps
+# both sums undivided: the total $\ell$, and the **mix** $O$, the values times their exponentials. Against overflow
+# it writes both in a *unit*, the largest score c so far: $e^{s-c}$ is never above 1, and no weight changes, because $e^{s-c} = e^s / e^c$.
+#
+# Now a tile comes with a larger score, c′. Every exponential that was written down as $e^{s - c}$ should have been
+# $e^{s - c'}$. The two differ by the same factor for all keys, $e^{c - c'}$, the **correction**. So multiply both
+# sums by it, and go on [[Milakov and Gimelshein](../docs/references.md#milakov-2018)]:
 #
 # $$\ell' = e^{c - c'}\,\ell + \sum_j e^{s_j - c'} \qquad O' = e^{c - c'}\,O + \sum_j e^{s_j - c'} v_j$$
 #
-# The sums run over the keys of the new piece. Try it on the row of *it*, where the largest of the first four scores is 1.5, and the largest of all is 2.
-
-# %%
-first, second = scores[:4], scores[4:]  # (4,)
-largest, larger = first.max(), scores.max()
-total = (first - largest).exp().sum()
-correction = (largest - larger).exp()
-print(f"after four keys, in the unit of {largest}: total {total:.2f}")
-print(f"correction: {correction:.2f}")
-added = (second - larger).exp().sum()
-corrected = correction * total + added
-print(f"in the unit of {larger}: {correction * total:.2f} + {added:.2f} = {corrected:.2f}")
-print(f"weight of thirsty: {(scores[7] - larger).exp() / corrected:.2f}")
-
-# %% tags=["proof"]
-torch.testing.assert_close(corrected, (scores - larger).exp().sum())
-print("✓ The corrected total is the total of all eight at once.")
-
-# %% [markdown]
-# The first total, 2.45, becomes 1.48 in the new unit; the second piece adds 1.88. The result, 3.36,
-# is the same as if the largest score had been known from the start. *Thirsty* has the largest
-# score, so its exponential is 1, and its weight is 1 / 3.36, or 0.30, as in [One head](01_one_head.ipynb).
+# The sums run over the new keys, and $v_j$ is the value of key j. In the figure above, the last tile of *it* brings the
+# score 2 where the largest was 1.5, and the correction is 0.61. A tile without a larger score needs no special
+# case: its correction is $e^0 = 1$. (The papers write the unit as m, which in this book is the number of keys.)
 #
-# That is the whole idea, the **online softmax**. Here is the function that computes it, for all
-# queries at once. At the first piece, where nothing has been seen yet, the largest
-# score so far is minus infinity, so the correction is $e^{-\infty} = 0$, and it is multiplied with
-# sums that are 0 as well. And a mask may hide all keys seen so far, so that the largest score is still minus
-# infinity. Then $-\infty - (-\infty)$ would be NaN, and the unit is 0 instead.
+# This is the **online softmax**, for all queries at once. At first the largest score is minus infinity, so the
+# correction is 0. If a mask hides all keys seen so far, it still is, and $-\infty - (-\infty)$ would be NaN; the unit is 0 instead.
 
 
 # %%
@@ -224,8 +250,6 @@ def in_pieces(scores: Tensor, values: Tensor, size: int) -> Tensor:
     return mix / total.masked_fill(total == 0, 1)                     # (n, d_v)
 
 
-scores = keys @ keys.mT / 2  # (n, n)
-
 # %% tags=["proof"]
 for size in (1, 3, 4, 8):
     for shift in (0, 100):
@@ -240,49 +264,25 @@ print(
     "✓ 1, 3, 4 or 8 keys at a time: equal, with 100 added to every score and with a mask."
 )
 
-# %% [markdown]
-# Any size of piece gives the output of `attend`, even with scores whose exponentials overflow. A
-# piece without a larger score needs no special case: its correction is $e^0 = 1$. A fully masked row
-# gets the output 0, as in PyTorch's function.
-#
-# The unit need not be the largest score. Any other near enough to it gives the same output, as long as no
-# exponential overflows. And kernels keep both sums in float32, also where the inputs have half precision.
-
 # %% [markdown] name="tiles"
 # ## Tiles
 #
-# `in_pieces` was given scores that stood there already. To never hold all of them, compute each
-# piece when it is needed, from a few queries and a few keys: a **tile** of scores. A tile of
-# queries walks along the keys with its running numbers, is divided at the end, and is written down.
-# Then the next tile of queries starts. With 64 queries and 64 keys, there are 4,096 scores at a
-# time, however long the text is.
+# `in_pieces` was given scores that stood there already. To never hold all of them, compute each tile of scores when it is
+# needed. A tile of queries walks along the keys with its running numbers, is divided at the end, and is written
+# down; then the next tile of queries starts. With 64 queries and 64 keys, 4,096 scores are there at a time, however
+# long the text is.
 #
-# Under a causal mask, some tiles lie entirely in the future. They are not computed at all.
-#
-# These are the tiles of the example sentence, two words wide, and the running numbers of the two
-# queries that ask; the mix is that of the feature *animal*. Move on tile by tile, and
-# watch when a correction is not 1. Then switch the causal mask on: tiles above the diagonal are never visited, and the
-# mean of *it* changes, since two words are hidden.
-
-# %% tags=["fold-input"]
-display.tiles_visited(scores, values[:, 0], one.WORDS, name="tiles-visited", tile=2, step=9)
-
-# %% [markdown]
-# In the third row of tiles, *it* has the mean 1.32 again, after the last correction of 0.61. A
-# correction of 0.00 belongs to the first tile of each row, where nothing has been collected yet.
-#
-# How much of the work does a causal mask save: a half, more, or less?
+# Under a causal mask some tiles lie entirely in the future, and are never computed (switch the mask on, in the figure
+# above). How much of the work does that save: a half, more, or less?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Less than a half: the tiles on the diagonal are computed in full, although half of their scores
+# Less than a half: the tiles on the diagonal are computed in full, although nearly half of their scores
 # are hidden. The smaller the tiles, the closer it comes to a half.
 #
 # </details>
 #
-# The figure draws what `tiles`, the package's list of tiles, gives for texts of 512 and of 4,096 tokens in
-# tiles of 64. Filled tiles are visited; the dark ones are half hidden. (For other masks,
-# PyTorch's FlexAttention takes a rule, and skips the tiles in which it shows nothing.)
+# Texts of 512 and of 4,096 tokens, in tiles of 64. Filled tiles are visited; the dark ones are partly hidden.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern.tiles import tiles
@@ -307,21 +307,12 @@ alt += "; ".join(ax.get_title().replace("\n", " ") for ax in axes) + "."
 display.finish(drawing, name="tiles-skipped", alt=alt)
 
 # %% [markdown]
-# With eight tiles along each side, 0.56 of the work is left; with 64, 0.51.
-# This is why `is_causal` saved time in [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a
-# boolean mask with the same entries does not: a kernel would have to read it first. On CUDA, PyTorch's FlashAttention
-# takes no such mask at all, and another kernel does the work.
+# With eight tiles along each side, 0.56 of the work is left; with 64, 0.51. This is why `is_causal` saved time in
+# [Speed](15_speed.ipynb#cell-id=the-price-of-a-mask), and why a boolean mask with the same entries does not: a kernel
+# would have to read it first. On CUDA, PyTorch's FlashAttention takes no such mask at all, and another kernel does the
+# work. (For other masks, PyTorch's FlexAttention takes a rule, and skips the tiles in which it shows nothing.)
 #
-# The loop has stayed, and its four versions changed what surrounds it:
-#
-# | FlashAttention | what is new |
-# |---|---|
-# | 1, [Dao et al. 2022](../docs/references.md#dao-2022) | tiles, two sums and a unit; keys in the outer loop; scores again on the way back |
-# | 2, [Dao 2023](../docs/references.md#dao-2023) | queries in the outer loop, as here; divided once, at the end; the warps of a block share its queries |
-# | 3, [Shah et al. 2024](../docs/references.md#shah-2024) | for the H100: some warps load while others multiply, exponentials beside products; FP8 |
-# | 4, [FlashAttention's code](../docs/references.md#flash-attention-code) | for the newest GPUs: some exponentials as polynomials; a new unit only for a score well above the old one |
-#
-# `tiled_attention` of the package is this loop, with your lines from `in_pieces` inside. Read it, test against it, and
+# `tiled_attention` of the package is this loop, with the lines of `in_pieces` inside. Read it, test against it, and
 # let the kernel do the work: in Python, each line starts an operation of its own, and writes its result into memory.
 
 # %% [markdown]
@@ -339,12 +330,7 @@ display.annotated(_Tiled.forward)
 # %% [markdown]
 # <!-- /deeper -->
 
-# %% [markdown]
-# Is it the same as PyTorch's function, with tiles that are not full, and masks that hide a whole row or add numbers?
-
 # %% tags=["hide-input"]
-from annotated_attention.modern import tiled_attention
-
 torch.manual_seed(3)
 sizes = {"q": (2, 3, 7, 4), "k": (2, 3, 5, 4), "v": (2, 3, 5, 6)}
 q, k, v = (torch.randn(x, dtype=torch.float64, requires_grad=True) for x in sizes.values())
@@ -372,7 +358,7 @@ print(f"✓ {', '.join(cases).capitalize()}: equal for every tile, gradients too
 # ## The mistake people make here
 #
 # Such a test, with random numbers, finds one of these two mistakes each time, and the other never. A larger score comes,
-# and *both* sums on the slip have to be converted. In the first mistake one of them is forgotten: the total is corrected,
+# and *both* sums have to be converted. In the first mistake one of them is forgotten: the total is corrected,
 # the mix is not. The second seems harmless: the unit of the first piece is kept for all pieces. In exact arithmetic, it
 # would even be right. Which is which?
 
@@ -455,12 +441,8 @@ print("✓ Of 200 random comparisons, all catch the first mistake, and none the 
 # of the forward pass for this. The loop has not kept them. How does it get them back?
 #
 # It computes the scores of each tile a second time. This time no running numbers are needed, because total and unit
-# of the whole row are known. Both fit into one number, the **log-sum-exp** of the scores,
-#
-# $$\mathrm{lse} = \log \sum_j e^{s_j} = c + \log \ell$$
-#
-# It stays near the largest score, so it cannot overflow, and a weight is $e^{s - \mathrm{lse}}$, in one step. So
-# queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's gradient gets one sum per
+# of the whole row are known, and both fit into the log-sum-exp, $\mathrm{lse} = c + \log \ell$. A weight is
+# $e^{s - \mathrm{lse}}$, in one step. So queries, keys, values and log-sum-exp are kept, and the output, from which the softmax's gradient gets one sum per
 # row (derived in the fold below). That is all. The table counts the numbers that autograd really keeps, for one head
 # of width 64.
 
@@ -552,48 +534,69 @@ print("✓ The gradient of the scores, made in this way, is that of autograd.")
 # %% [markdown] name="roofline"
 # ## Roofline: memory or arithmetic?
 #
-# So the loop does more arithmetic, and moves fewer bytes. (A kernel that runs the whole loop at once does. In Python,
-# each line still writes its result.) Which of the two decides?
-#
-# First, count the bytes once more, less kindly. The ratio above took for granted that keys and values are fetched from
-# HBM once. At worst, each tile of queries fetches them all again, and $2md$ becomes
-# $2md \cdot \lceil n / \mathrm{tile} \rceil$. In practice, L2 stands between: tiles of queries that run at the same
-# time read the same keys, and find them there. The cell has a layer of 16 heads of width 64, with two bytes for each
-# number, and tiles of 128; the first line says that such a tile, with its sums in float32, fits. (Of the
-# 192 kB, a block can have 163<!-- quoted --> as shared memory; kernels keep the sums in 256<!-- quoted --> kB of
-# registers beside it.) The **intensity** is how many FLOPs of scores and mix there are for each byte.
+# So tiles do more arithmetic. Yet [Dao et al., figure 2](../docs/references.md#dao-2022) measured the attention of a
+# GPT-2 on an A100, forward and backward: 41.7<!-- quoted --> ms step by step, 7.3<!-- quoted --> ms with
+# FlashAttention. What is saved is the way to memory. A GPU has three that matter here, and the larger one is, the slower it is.
 
-# %%
-E, H = 16 * 64, 16  # score_flops counts the FLOPs of scores and mix
-tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
-print("a tile of one head takes", short(tile, "B"))
-rows = {}
-for along in (512, 2048, 8192, 32768):
-    sizes = [2 * attention_traffic(along, along, E, H, tile=x) for x in (None, 128, along)]
-    intensity = [score_flops(along, along, E) / size for size in sizes]
-    rows[f"{along:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
-columns = ["bytes, step by step", "in tiles, at worst"]
-columns += ["FLOPs a byte, step by step", "tiles, at worst", "tiles, at best"]
-display.show(rows, columns=columns, decimals=",.0f", corner="n")
+# %% tags=["fold-input"]
+MEMORIES = {  # name, size, TB a second; an A100 with 80 GB
+    "HBM, the large memory": ("80 GB", 2.0),
+    "L2, a cache for all": ("40 MB", 5120 * 1.41e9 / 1e12),  # bytes a clock, clock
+    "SRAM of 108 processors": ("192 kB each", 19.0),
+}
+drawing, (ax,) = display.panels(345, 300)
+for y, (name, (size, speed)) in enumerate(MEMORIES.items()):
+    wide, color = (10, 7.6, 5.6)[y], display.COLOURS["hbm"[y]]
+    left = 5 - wide / 2
+    ax.barh(3 * y, wide, 1.7, left, color=color, alpha=0.18, lw=0)
+    ax.barh(3 * y, wide, 1.7, left, fill=False, edgecolor=color, lw=1.2)
+    ax.text(5, 3 * y - 0.32, name, ha="center", va="center", fontsize=12)
+    ax.text(5, 3 * y + 0.4, size, ha="center", va="center", fontsize=12)
+    ax.bar(5, 1.1, speed / 10, 3 * y + 0.95, color=color, alpha=0.8, lw=0)
+    ax.text(6.2, 3 * y + 1.52, f"{speed:.0f} TB/s", va="center", fontsize=12)
+ax.text(5, 9, "arithmetic: 312 TFLOPs/s", ha="center", va="center", fontsize=12)
+ax.set(xlim=(-0.1, 10.1), ylim=(9.6, -1))
+ax.axis("off")
+told = [
+    f"{name}: {size}, {speed:.0f} TB a second" for name, (size, speed) in MEMORIES.items()
+]
+caption = "An A100 with 80 GB. The strips are as wide as the memory is fast."
+display.finish(drawing, name="three-memories", alt="; ".join(told), caption=caption)
 
 # %% [markdown]
-# One line explains the intensities: with n = m large, 4n²d FLOPs over 8n² bytes is d / 2 step by step, here
-# 32; in tiles, at worst, it is the tile's size, 128, and at best n / 2.
+# The numbers are from [[Dao 2023](../docs/references.md#dao-2023)], where the 19 are an estimate for all processors
+# together; those of L2 are from [[NVIDIA](../docs/references.md#nvidia-2020)], as 5,120 bytes a clock at the highest
+# clock. The 312 count the multiplications and additions of dense matrices in half precision.
 #
-# And the machine? While HBM brings one byte, an A100 can do 312 / 2 = 156 FLOPs. Step by step
-# there are only 32, so most of the time the processors wait for memory. In tiles, at
-# worst and at 8,192 tokens, there are 126. To reach 156, a fifth of the bytes (1 − 126 / 156) must come from L2 instead
-# of HBM, and nearly all of the reading is repeated: the wait is over. For whole texts, FlashAttention is limited by
-# arithmetic. On newer GPUs that includes the **exponentials**, which no FLOP here counts: an H100 takes
-# 3.9<!-- quoted --> T a second, beside 989<!-- quoted --> TFLOPs of matrices. With a width of 128, the
-# exponentials need about half the time of the products [[Shah et al.](../docs/references.md#shah-2024)].
+# Step by step, attention is three programs: scores, softmax, mix. Scores are written to the large memory and read
+# again, then weights are written and read. In tiles, neither leaves the small memory. One head of width d moves so
+# many numbers:
 #
-# Such a sum can be drawn for any machine: its **roofline** [[Williams et
-# al.](../docs/references.md#williams-2009)]. The more FLOPs a program does for each byte, the farther
-# right it stands. Under the slope, memory is the limit; under the flat part, arithmetic is. The figure has the A100,
-# an H100 (SXM) [[Shah et al.](../docs/references.md#shah-2024)] dotted, and attention alone, on paper: 8,192
-# tokens at once (**prefill**), step by step and in tiles, and one new token (**decode**) with three ways to share
-# keys from [the last chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).
+# $$\underbrace{2\,(n + m)\,d}_{\text{queries, keys, values, output}} + \underbrace{4\,n\,m}_{\text{scores, weights}}$$
+#
+# $$\text{in tiles, at best: } \quad 2\,(n + m)\,d + n$$
+#
+# (The last n is one log-sum-exp a query, for the way back.) Guess the ratio for 8,192 tokens and a width of 64. And why not
+# keep whole rows of scores in the small memory, instead of tiles?
+
+# %%
+# numbers moved, 2 bytes each; tile=None: step by step, tile=n: keys are read once
+steps, best = (2 * attention_traffic(8192, 8192, 64, 1, tile=x) for x in (None, 8192))
+times = steps / best
+print(f"step by step {short(steps, 'B')}, in tiles {short(best, 'B')}: × {times:.0f}")
+row = 4 * 8192  # the scores of one query, in float32
+print(f"scores of one query: {short(row, 'B')}, of 64 queries: {short(64 * row, 'B')}")
+
+# %% [markdown]
+# More than a hundred times as many bytes, and nearly all of them are numbers that nobody asked for. Whole rows do not fit:
+# those of 64 queries take 2.10 MB, and there are 192 kB.
+#
+# Which of the two limits a program is drawn as its **roofline** [[Williams et al.](../docs/references.md#williams-2009)].
+# The more FLOPs it does for each byte, its **intensity**, the farther right it stands. Under the slope memory is the limit, under the
+# flat part arithmetic. The figure has the A100, dotted an H100 (SXM) [[Shah et
+# al.](../docs/references.md#shah-2024)], and attention alone, on paper: 8,192 tokens at once (**prefill**), step by step and in tiles of 128, and one new
+# token (**decode**) with three ways to share keys from [the last
+# chapter](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue).
 
 
 # %% tags=["fold-input"]
@@ -614,6 +617,7 @@ def draw_roof(
 
 
 # %% tags=["fold-input"]
+E, H = 16 * 64, 16  # a layer of 16 heads of width 64
 sharing = chapters.load("22_fewer_keys")
 reads, does = sharing.GPUS["A100"]
 places = {}
@@ -658,10 +662,57 @@ alt += f"Above it that of an H100, whose edge is at {pale_edge:.0f}."
 display.finish(drawing, name="roofline", alt=alt)
 
 # %% [markdown]
-# The edge of the A100 is at 156. In prefill, the bar of the tiles begins a little left of it, where each tile of
-# queries would fetch everything again, and ends far to the right. In decode no tile helps: there is one query, and
+# While HBM brings one byte, an A100 can do 312 / 2 = 156 FLOPs: there is its edge. Step by step there are only d / 2, here
+# 32, so most of the time the processors wait for memory. In prefill, the bar of the tiles begins a little left of
+# the edge, where each tile of queries would fetch all keys again, and ends far to the right. L2 has to bring only a fifth of
+# those bytes (see the fold), and then FlashAttention is limited by arithmetic. In decode no tile helps: there is one query, and
 # the intensity is how often a number of the cache is used once it has been read. That is 1 with keys for each
 # head, the size of the group with GQA (a kernel packs its queries into one tile), and 242 with MLA: right of the edge of an A100, left of an H100's.
+#
+# A server decodes for many texts at once, and each *weight* that is read serves all of them. But each
+# text has a cache of its own. Unless texts begin alike, and what they share is read once, the round points stay where
+# they are, however many texts there are.
+#
+# | FlashAttention | what is new |
+# |---|---|
+# | 1, [Dao et al. 2022](../docs/references.md#dao-2022) | tiles, two sums and a unit; keys in the outer loop; scores again on the way back |
+# | 2, [Dao 2023](../docs/references.md#dao-2023) | queries in the outer loop, as here; divided once, at the end; the warps of a block share its queries |
+# | 3, [Shah et al. 2024](../docs/references.md#shah-2024) | for the H100: some warps load while others multiply, exponentials beside products; FP8 |
+# | 4, [FlashAttention's code](../docs/references.md#flash-attention-code) | for the newest GPUs: some exponentials as polynomials; a new unit only for a score well above the old one |
+
+# %% [markdown]
+# <!-- deeper: The bytes of tiles, at worst and at best -->
+# ### Going deeper: The bytes of tiles, at worst and at best
+#
+# The ratio above took for granted that keys and values are fetched from HBM once. At worst, each tile of queries fetches
+# them all again, and $2md$ becomes $2md \cdot \lceil n / \mathrm{tile} \rceil$. In practice, L2 stands between: tiles
+# of queries that run at the same time read the same keys, and find them there. The cell has 16 heads of width 64, with
+# two bytes for each number, and tiles of 128; the first line says that such a tile, with its sums in float32, fits. (Of
+# the 192 kB, a block can have 163<!-- quoted --> as shared memory; kernels keep the sums in 256<!-- quoted --> kB of
+# registers beside it.)
+
+# %%
+# score_flops counts the FLOPs of scores and mix
+tile = 4 * 128 * (128 + 64) + 2 * 3 * 128 * 64  # scores and mix; queries, keys, values
+print("a tile of one head takes", short(tile, "B"))
+rows = {}
+for along in (512, 2048, 8192, 32768):
+    sizes = [2 * attention_traffic(along, along, E, H, tile=x) for x in (None, 128, along)]
+    intensity = [score_flops(along, along, E) / size for size in sizes]
+    rows[f"{along:,}"] = [*(short(size, "B") for size in sizes[:2]), *intensity]
+columns = ["bytes, step by step", "in tiles, at worst"]
+columns += ["FLOPs a byte, step by step", "tiles, at worst", "tiles, at best"]
+display.show(rows, columns=columns, decimals=",.0f", corner="n")
+
+# %% [markdown]
+# With n = m large, 4n²d FLOPs over 8n² bytes is d / 2 step by step; in tiles, at worst, it is the tile's size, and
+# at best n / 2. At 8,192 tokens there are 126, at worst. To reach 156, a fifth of the bytes (1 − 126 / 156) must come from L2 instead
+# of HBM, and nearly all of the reading is repeated: the wait is over. On newer GPUs the limit includes the
+# **exponentials**, which no FLOP here counts: an H100 takes 3.9<!-- quoted --> T a second, beside 989<!-- quoted -->
+# TFLOPs of matrices. With a width of 128, the exponentials need about half the time of the products [[Shah et
+# al.](../docs/references.md#shah-2024)].
+#
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: A whole language model, measured -->
@@ -723,130 +774,6 @@ print(f"one more token {single:.1f}, prompt {prompt:.0f} GFLOPs a second: × {ra
 # longer than 16. A number of the cache has four bytes, and three query heads use it for two FLOPs each: 6 / 4 is
 # 1.5 FLOPs a byte. The triangle stands far below the slope because this cache, when it grows, copies all that it
 # keeps.
-#
-# <!-- /deeper -->
-
-# %% [markdown]
-# A server decodes for many texts at once, a **batch**, and each *weight* that is read serves all of them. But each
-# text has a cache of its own. Unless texts begin alike, and what they share is read once, the round points stay where
-# they are, however many texts there are. So a batch gives more tokens a second, though no text gets its next token
-# sooner. Fewer keys and fewer bits make decode itself faster; prefill gains from less arithmetic, and from tiles,
-# which keep the scores out of the bytes.
-
-# %% [markdown] name="two-halves-merged"
-# ## Two halves, merged: split-KV, ring attention
-#
-# In decode, one query walks along all the keys of its cache, tile after tile. An A100 has 108 processors, and with few
-# heads and few texts most of them have nothing to do. So let two processors share the keys of one query, half each.
-# Each returns the output for its half. What else has to come with it, so that the two outputs can be merged?
-#
-# <details><summary>What do you expect?</summary>
-#
-# The total of each half, with its unit. The mean of a school is not the mean of the classes' means,
-# as long as the classes differ in size: each class counts as much as it has pupils.
-#
-# </details>
-#
-# Total and unit are one number, the log-sum-exp, and `tiled_attention` returns it beside the output. The share of a
-# part p in the whole is its total divided by all totals. Written with logarithms, this is a *softmax* over the parts:
-#
-# $$\mathrm{output} = \sum_p \frac{e^{\mathrm{lse}_p}}{\sum_r e^{\mathrm{lse}_r}}\ \mathrm{output}_p$$
-
-# %%
-from annotated_attention.modern import merge_parts
-
-parts = [tiled_attention(keys, half, half) for half in keys.split(4)]
-outputs, lses = (torch.stack(part) for part in zip(*parts))  # (2, n, d), (2, n)
-output, lse = merge_parts(outputs, lses)                     # (n, d), (n,)
-logs = torch.stack([*lses, lse])[:, it]                      # (3,)
-table = torch.stack([logs.exp(), logs, (logs - lse[it]).exp()], 1)
-display.show(table, ["the … milk", "because …", "merged"], ["total", "log", "share"])
-
-# %% tags=["proof"]
-torch.testing.assert_close(output, one.attend(keys, keys, values)[0])
-torch.testing.assert_close(lse, (keys @ keys.mT / 2).logsumexp(1))
-print("✓ Merged, the parts give the output of all keys at once.")
-
-# %% [markdown]
-# The totals are those of the first table: 10.96 of 24.83 is a share of 0.44. The loop's own step is this rule, too,
-# with two parts: all that came so far, and the new piece. But there each piece waits for the one before, and with
-# `merge_parts` none waits for another. Two methods rest on that:
-#
-# - **Split-KV** (flash-decoding): a single new query meets a long [cache](21_cache.ipynb). Many
-#   processors take a part of the keys each, and the results are merged.
-# - **Ring attention** (context parallelism): a text is too long for one device. Each keeps its part
-#   of the queries, and the parts of keys and values go round from device to device, until each has
-#   met them all [[Liu et al. 2023](../docs/references.md#liu-2023)]. While a device computes with one part, the
-#   next is on its way, so with long parts the transfer costs no time.
-
-# %% tags=["proof"]
-devices = [(part, part, part) for part in keys.split(2)]  # queries, keys and values of each
-merged = []
-for place, (asking, _, _) in enumerate(devices):
-    ring = devices[place:] + devices[:place]  # its own part, then what comes round
-    parts = [tiled_attention(asking, *held[1:]) for held in ring]
-    merged.append(merge_parts(*(torch.stack(part) for part in zip(*parts)))[0])
-torch.testing.assert_close(torch.cat(merged), one.attend(keys, keys, values)[0])
-print("✓ Ring attention: four devices, here one after another, give what one device gives.")
-
-# %% [markdown]
-# On paper, the number of parts and their order change nothing. In floats they change how sums are rounded, and
-# with it the last bits: a server that cuts the keys into more parts when it has fewer texts may answer
-# the same text a little differently.
-
-# %% [markdown]
-# <!-- deeper: Ring attention, balanced -->
-# ### Going deeper: Ring attention, balanced
-#
-# In each round all devices wait for the slowest. Is a causal mask good news here, since half of the work falls away?
-# The figure has a row for each device, with its queries, and a column for each round. The number is the part of the
-# keys that it holds: from round to round, each part goes one device down. The bar is the work, the visible scores.
-
-# %% tags=["fold-input"]
-place = torch.arange(64)
-early, late = place.view(8, 8).split(4)  # (4, 8), (4, 8)
-orders = {
-    "in order": place.view(4, 16),
-    "striped": place.view(16, 4).T,
-    "zigzag": torch.cat([early, late.flip(0)], 1),
-}
-works, rows = {}, {}
-for name, held in orders.items():  # the tokens of each device
-    seen = held[:, None, :, None] >= held[:, None]      # (4, 4, 16, 16)
-    works[name] = work = seen.sum((2, 3)) / seen.sum()  # (4, 4), of a device with each part
-    rounds = [max(work[i, i - r] for i in range(4)) for r in range(4)]
-    rows[name] = [*work.sum(1), 4 * sum(rounds)]
-
-# %% tags=["fold-input"]
-drawing, axes = display.panels(500, 280, columns=2)
-for ax, name in zip(axes, ("in order", "zigzag")):
-    for device, turn in torch.cartesian_prod(torch.arange(4), torch.arange(4)).tolist():
-        held = (device - turn) % 4
-        high = 0.9 * works[name][device, held] / works["in order"].max()
-        look = {"color": display.COLOURS["n"], "lw": 0}
-        ax.bar(turn + 0.14, -high, 0.56, device + 0.45, **look)
-        look = {"ha": "center", "fontsize": 12, "color": display.COLOURS["m"]}
-        ax.text(turn - 0.32, device + 0.45, held + 1, **look)
-    ax.set(xlim=(-0.5, 3.5), ylim=(3.5, -0.5), aspect="equal")
-    ax.set(xlabel="round", ylabel="device" if name == "in order" else "")
-    ax.set_xticks(range(4), range(1, 5))
-    ax.set_yticks(range(4), range(1, 5))
-    ax.tick_params(length=0)
-    ax.set_title(f"{name}\ntime {rows[name][-1]:.2f}", fontsize=12)
-alt = "Four devices in four rounds, and their work. In order, device 1 works in the first "
-alt += "round only, and device 4 in all; in zigzag, all work alike. "
-alt += "; ".join(ax.get_title().replace("\n", ": ") for ax in axes) + "."
-display.finish(drawing, name="ring", alt=alt)
-
-# %% tags=["fold-input"]
-display.show(rows, columns=[*range(1, 5), "time"], corner="share of device")
-
-# %% [markdown]
-# Not in order. The first device has finished after one round, the last has 0.43 of the work, and everything takes
-# 1.74 times as long as work that is spread evenly. So tokens are dealt out like cards (**striped** [[Brandon et al.
-# 2023](../docs/references.md#brandon-2023)]), or each device takes an early and a late piece (**zigzag**), as in the
-# training of Llama 3, where no ring turns: each device first gathers the keys and values of all [[Llama Team,
-# section 3.3.2](../docs/references.md#llama-2024)].
 #
 # <!-- /deeper -->
 

@@ -23,6 +23,7 @@ from annotated_book.display.live_figures import call_bytes as called
 from annotated_book.display.live_figures import reach as reached
 from annotated_book.display.live_figures import tiles_visited as visited
 from annotated_book.display.live_figures.aloud import go_on
+from annotated_book.display.live_figures.hands import by_distance
 from annotated_book.display.live_figures.mask_merger import written
 from annotated_book.display.way_through import attend_cut
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose, split_without_transpose
@@ -353,6 +354,32 @@ def reach(data):
             ".aa-stage circle[r='6']": [ANY] * sum(lit),
         }
         yield done, [f"The last output can depend on {lit[0]} of {data['tokens']} tokens"], shown
+
+
+def hands(data):
+    ahead, most = (torch.tensor(data[name]).double() for name in ("ahead", "most"))
+    for done, way, at in [
+        (None, "as trained", 1),
+        (("slider", "distance", "End"), "as trained", 130),
+        (("button", "linear", ""), "linear", 130),
+        (("slider", "distance", "Home"), "linear", 0),
+        (("button", "yarn", ""), "yarn", 0),
+    ]:
+        speeds, factor = data["ways"][way]
+        line = by_distance(ahead, most, torch.tensor(speeds), factor, data["farthest"])
+        best = int(line.argmax())
+        here, highest, before = (f"{line[r]:.2f}".replace("-", "−") for r in (at, best, 1))
+        said = [
+            f"Distance {at}: the score is {here}.",
+            f"Highest: {highest}, at distance {best}; one letter back, {before}.",
+        ]
+        slow = math.degrees(math.fmod(ahead[2] + speeds[2] * at, 2 * math.pi))
+        stands = f"slow hand {slow:.0f} degrees ahead"
+        shown = {
+            ".aa-stage .aa-button[aria-pressed=true]": [way],
+            f".aa-stage svg[aria-label*='{stands}']": [ANY],
+        }
+        yield done, said, shown
 
 
 def rotation(data):

@@ -32,6 +32,7 @@ _HOMES = {
     "four_matrices": "in_matrices",
     "flow": "data_flow",
     "Handed": "behind_doors",
+    "hands": "live_figures.hands",
     "heads_at_work": "live_figures.heads_at_work",
     "heads_map": "many_heads",
     "heads_table": "many_heads",

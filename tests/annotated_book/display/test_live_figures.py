@@ -10,6 +10,7 @@ import re
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import pytest
 import quickjs
@@ -18,7 +19,12 @@ from bs4 import BeautifulSoup
 
 from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
 from annotated_attention.counting import PRESETS, Model
-from annotated_attention.modern import block_by_position, rotate
+from annotated_attention.modern import (
+    RotaryEmbedding,
+    block_by_position,
+    rotary_frequencies,
+    rotate,
+)
 from annotated_book import chapters, display
 from annotated_book.display import _live
 from annotated_book.display.live_figures import (
@@ -245,6 +251,29 @@ def test_arrows_turn_as_the_package_rotates():
         assert f"it at {at[0]}, cat at {at[1]}: score {a @ b:.2f}" in figure.text
 
 
+def test_hands_score_as_the_package_rotates():
+    """With two ways of turning, one of which also makes scores larger."""
+    query, key = torch.randn(2, 8).double()
+    scalings: dict[str, dict[str, Any] | None] = {
+        "as trained": None,
+        "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    }
+    ways = {way: rotary_frequencies(8, scaling=how) for way, how in scalings.items()}
+    squared = {way: (speeds, factor**2) for way, (speeds, factor) in ways.items()}
+    how: dict[str, Any] = {"trained": 16, "farthest": 40, "at": 30, "shown": {"slow": 3}}
+    figure = display.hands(query, key, squared, name="try", **how)
+    data = json.loads(str(parse(figure).select_one(".aa-live")["data-state"]))
+    for way, scaling in scalings.items():
+        turn = RotaryEmbedding(8, scaling=scaling)
+        asks = turn(query.expand(41, -1), torch.arange(41))  # (41, 8)
+        line = asks @ turn(key[None], torch.tensor([0]))[0] / math.sqrt(8)
+        best = int(line.argmax())
+        said = f"{way}: highest at distance {best}, {line[best]:.2f}; {line[1]:.2f} at 1"
+        assert said in figure.text
+        alive = script("hands")("scores", data["ahead"], data["most"], data["ways"][way], 40)
+        torch.testing.assert_close(torch.tensor(alive).double(), line, atol=0.01, rtol=0)
+
+
 def test_the_merged_masks_are_drawn():
     scores = 3 * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(6))
     padding = masks.block_padding(torch.tensor([5, 2]), 5)
@@ -445,6 +474,7 @@ def test_tiles_are_visited_as_the_package_does():
     figure = display.tiles_visited(x @ x.mT / 2, x[:, 0], one.WORDS, name="try", tile=2, step=12)
     assert "<td>0.61</td><td>2.00</td><td>3.36</td><td>4.43</td><td>1.32</td>" in figure.html
     assert "12 of 16 are visited; the keys of the last are was, thirsty." in figure.text
+    assert '"step":9' in figure.html  # alive, it begins with the first tile of these queries
 
 
 def test_the_cone_reaches_what_a_stack_of_windows_sees():

@@ -16,7 +16,7 @@ _TITLES = ("tile", "keys", "query", "correction", "largest", "total", "mix", "mi
 def tiles_visited(
     scores: Tensor, values: Tensor, words: Sequence[str], *, name: str, tile: int, step: int
 ) -> Output:
-    """Show the running numbers of a step's queries, tile by tile; alive, at every step.
+    """Show the running numbers of a step's queries, tile by tile; alive, from their first tile on.
 
     Args:
         scores: (n, n), all finite.
@@ -28,6 +28,7 @@ def tiles_visited(
     """
     made, rows = visits(scores, values, False, tile), [[*_TITLES]]
     queries, last, running = made[step - 1]
+    first = next(at for at, (those, *_) in enumerate(made, 1) if those == queries)
     for at, (those, columns, numbers) in enumerate(made[:step], 1):
         if those == queries:
             rows += [
@@ -48,7 +49,7 @@ def tiles_visited(
         "scores": scores.tolist(),
         "values": values.tolist(),
         "tile": tile,
-        "step": step,
+        "step": first,
     }
     return live(figure(name, told(still, alt), alt), "tiles_visited", data, room=(430, 440))
 
