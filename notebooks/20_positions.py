@@ -303,8 +303,8 @@ print("✓ With three rows of padding in front, the words come out as before.")
 # one of the models that lost. Head 1 of the first layer looks one letter back, to learn what came before. The figure has its
 # score for a letter at each distance (of the mean query and the mean key over all letters), and two of its eight pairs: the
 # fastest, and the slow one that counts most. The key's hand is turned up, and the query's stands as far ahead as the
-# distance has brought it. Move
-# the distance out of the grey, beyond the 32 letters of training, up to 120. Which hand does the harm?
+# distance has brought it. Move the distance out of the grey, beyond the 32 letters of training, up to 120. Which hand
+# does the harm?
 
 
 # %% tags=["fold-input"]
@@ -336,7 +336,7 @@ display.hands(ASKS, OFFERS, ways, name="two-hands", farthest=130, at=120, **seen
 
 # %% [markdown]
 # The slow one. The fast hand comes round every six letters, so training has shown it everywhere. The slow hand made half
-# a turn in training, round the far side, and never came back to the key's hand. At distance 120 it is back, and the
+# a turn in training, round the far side, and never came back to the key's hand. At distance 120 it is back (so is a slower one, not drawn), and the
 # fast hand happens to be there, too: the score is 6.26, more than the 5.76 of the previous letter. Training
 # never saw the slow hand there, so nothing kept it from adding.
 

@@ -72,7 +72,8 @@ display.show(rows, columns=columns, corner="tile")
 # %% [markdown]
 # Four tiles, and four winners: *cat*, *milk* and *it* with 0.82 each, *thirsty* with 0.88. They cannot all be right, and none
 # of them is wrong: each is right within its tile. What is missing is the size of the class. The first tile's total is 5.48
-# of 24.83, a share of 0.22, and 0.82 × 0.22 is the right weight, 0.18. That undoes the softmax. What
+# of 24.83, a share of 0.22, and 0.82 × 0.22 is the right weight, 0.18. That undoes the softmax. (The figure has smaller totals: it
+# writes them in a [unit](#cell-id=change-the-unit), which changes no share.) What
 # holds for a weight holds for a mean of values with these weights, so the outputs are merged in the same way:
 #
 # $$\mathrm{output} = \sum_p \frac{\ell_p}{\sum_r \ell_r}\ \mathrm{output}_p
@@ -929,7 +930,7 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # > **In short.** With $c' = \max(c, \max_j s_j)$ for each piece of keys:
 # > $\ell' = e^{c - c'}\,\ell + \sum_j e^{s_j - c'}$ and $O' = e^{c - c'}\,O + \sum_j e^{s_j - c'} v_j$.
 # > At the end, the output is $O / \ell$ and the log-sum-exp $c + \log \ell$. Parts are merged by a softmax of
-# > their log-sum-exps.
+# > their log-sum-exps: as they come (FlashAttention), at the end (split-KV), or round a ring of devices.
 # >
 # > The unit $c$ and the total $\ell$ are `(n, 1)`, the mix $O$ is `(n, d_v)`, and a tile of scores is
 # > `(tile, tile)`: no `(n, m)` anywhere.
@@ -943,7 +944,7 @@ exercises.tiles.check_merge_halves.folded(merge_halves)
 # > largest = larger
 # > ```
 # >
-# > A mean needs two sums, not its summands. Convert both when the unit changes. The backward pass computes the
+# > To undo a softmax, keep what it divided by. Convert both sums when the unit changes. The backward pass computes the
 # > scores again from what is kept, so memory grows with $n$; on a GPU, the traffic that this saves counts for more
 # > than the arithmetic that it adds. A program with fewer FLOPs for each byte than the machine can do waits for memory.
 #

@@ -83,7 +83,7 @@ def hands(
         "farthest": farthest,
         "distance": 1,
     }
-    return live(static, "hands", data, room=(300, 540))
+    return live(static, "hands", data, room=(336, 540))
 
 
 def by_distance(
