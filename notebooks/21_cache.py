@@ -8,8 +8,7 @@
 #
 # Let one person talk to Llama 3.1 8B on an H100, and the GPU writes at most 221 tokens a second. Let 32 talk at
 # once, each with a text of 1,024 tokens, and the limit is 5,556: nobody waits much longer than the one did. (Both are
-# computed from what is on paper.) The first request is dear, and the next 31 are cheap. The reason is neither
-# arithmetic nor a trick of the server. It is what a call of the model has to *read*: the weights, once for all who
+# computed from what is on paper.) The reason is what a call of the model has to *read*: the weights, once for all who
 # wait, and for each request its **KV cache**, which is what the model has kept of that text.
 #
 # Reading a prompt into the cache is called **prefill**, and writing with it **decode**. A **token** is what is read
@@ -45,60 +44,70 @@ from annotated_book import chapters, display, measured
 #
 # > **bytes ÷ bandwidth**
 #
-# and it brings one token for each sequence. Here is the bar for four loads (and, where there are sliders, for yours). Before
-# you look at the second: by how much do 31 more sequences lengthen it?
+# and it brings one token for each sequence. It may read a piece of a new prompt beside them. Here is the bar for four
+# loads (and, where there are sliders, for yours). Two guesses before you look: by how much do 31 more sequences lengthen
+# a call? And with 256 tokens of a prompt on top, nine times as many tokens in all?
 
 # %% tags=["fold-input"]
-READS, DOES, MEMORY = 3.35, 989, 80  # an H100's TB and TFLOPs a second, and its GB
-WEIGHTS, STORED, KEPT = 7.5e9, 8.03e9, 128 * 2**10  # numbers; bytes of a token in the cache
-OUTPUT = 4096 * 128_256  # of the weights, those that compare a token with the vocabulary
-
-
-def ceiling(tokens: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the tokens a second that memory allows, and those that arithmetic allows."""
-    read = 2 * WEIGHTS + rows * tokens * KEPT  # bytes
-    flops = 2 * WEIGHTS + 4 * 32 * 32 * 128 * tokens  # of a token: layers, heads, d
-    return READS * 1e12 * rows / read, DOES * 1e12 / flops
-
+WEIGHTS, STORED, OUTPUT = (
+    7.5e9,
+    8.03e9,
+    4096 * 128_256,
+)  # weights: read, held, of the vocabulary
+H100 = {"weights": 2 * WEIGHTS, "stored": 2 * STORED, "kept": 128 * 2**10}  # bytes
+H100 |= {"flops": 2 * WEIGHTS, "output": 2 * OUTPUT, "pair": 4 * 32 * 32 * 128}
+H100 |= {"bandwidth": 3.35e12, "arithmetic": 989e12, "memory": 80e9}
 
 # %% tags=["fold-input"]
-H100 = {"weights": 2 * WEIGHTS, "stored": 2 * STORED, "kept": KEPT, "memory": MEMORY * 1e9}
-H100 |= {"flops": 2 * WEIGHTS, "pair": 4 * 32 * 32 * 128}
-H100 |= {"bandwidth": READS * 1e12, "arithmetic": DOES * 1e12}
-loads = [(1, 1024, 16), (32, 1024, 16), (1, 131_072, 16), (32, 131_072, 16)]
-full = next(x for x in range(1, 2048) if ceiling(128, x)[0] > ceiling(128, x)[1])
-assert all(ceiling(1024, x)[0] < ceiling(1024, x)[1] for x in (1, 512, 10**6))
+from annotated_book.display.live_figures.call_bytes import call
+
+
+def limited(loads: list[tuple]) -> int:
+    """Find the first load whose time is that of its arithmetic."""
+    found = (call(H100, *load) for load in loads)
+    return next(i for i, x in enumerate(found) if x["computing"] > x["reading"])
+
+
+beside, more = (call(H100, 32, 1024, x)["computing"] for x in (256, 2048))
+edge = limited([(32, 1024, x) for x in range(2048)])
+full = limited([(x, 128) for x in range(1, 2048)]) + 1
+long = [call(H100, x, 1024) for x in (1, 512, 10**6)]
+assert all(x["reading"] > x["computing"] for x in long)
 caption = (
     "Blue: weights. Green: caches. Orange: how far the call would have read by the time "
-    "that its arithmetic takes. "
-    f"With 128 tokens each, arithmetic is the limit from {full} sequences on."
+    f"that its arithmetic takes, in the third bar {beside:.1f} ms; from {edge} tokens of a "
+    f"prompt on, that is longer, and with 2,048 it is {more:.1f} ms. With no prompt, and "
+    f"128 tokens each, arithmetic is the limit from {full} sequences on."
 )
+loads = [(1, 1024, 0, 16), (32, 1024, 0, 16), (32, 1024, 256, 16), (1, 131_072, 0, 16)]
 display.call_bytes(loads, H100, name="ceiling", caption=caption, alive=True)
 
 # %% [markdown]
-# By a quarter: 19 GB instead of 15, so 5.8 milliseconds instead of 4.5, and 32 tokens come out instead of one.
-# **Sequences share the weights, but not the caches.** With 131,072 tokens each, sharing helps little: nearly all
-# bytes are then caches, 32 sequences bring 190 tokens a second instead of 104, and they do not fit, either.
+# By a good quarter (5.8 milliseconds instead of 4.5), and then not at all: the third call takes 5.8, too. **Sequences share
+# the weights, but not the caches.** The 256 tokens of the prompt share the weights as well, and what they add is
+# arithmetic, which had nothing to do: 4.1 milliseconds of it fit beside 5.8 of reading. From 372 tokens on it no longer
+# fits. With 2,048 (move the slider), all who write wait 30.5 milliseconds for their next token.
 #
-# The conditions: 7.5<!-- setting --> billion weights are read (of the input embedding, a single row) and 131,072 bytes for each kept
-# token, both in 16 bits; bandwidth and arithmetic are those on paper [[Shah et al.
-# 2024](../docs/references.md#shah-2024)]. It is a ceiling, and [below](#cell-id=prefill-and-decode) such a prediction
-# meets a measurement. In a mixture of experts, tokens share a weight only where they choose the same expert. (What
-# ends in a reference, on this page, was read there and not run here.)
+# The conditions: 7.5<!-- setting --> billion weights are read (of the input embedding, a single row) and 131,072
+# bytes<!-- setting --> for each kept token, both in 16 bits; bandwidth and arithmetic are those on paper [[Shah et al.
+# 2024](../docs/references.md#shah-2024)]. The chunk is the beginning of a longer prompt. It is a ceiling, and
+# [below](#cell-id=prefill-and-decode) such a prediction meets a measurement. In a mixture of experts, tokens share a
+# weight only where they choose the same expert. (What ends in a reference, on this page, was read there and not run here.)
 #
-# And the arithmetic? On paper this GPU does 295 FLOPs in the time of a byte. A weight of two bytes
-# takes part in one multiplication and one addition for each sequence: one FLOP a byte, times the sequences. That
-# ratio is the **arithmetic intensity**, so weights alone would need 295 sequences until arithmetic becomes the limit.
-# Caches add bytes but few FLOPs: with 128 tokens each it takes 438, and with 1,024 it never happens. Decode of long
-# sequences is **memory-bound**.
+# Why so many? On paper this GPU does 295<!-- setting --> FLOPs in the time of a byte. A weight of two bytes takes part in
+# one multiplication and one addition for each token of the call: one FLOP a byte, times the tokens. That ratio is the
+# **arithmetic intensity**, so weights alone would need 295<!-- setting --> tokens until arithmetic becomes the limit.
+# Caches add bytes but few FLOPs: with 128 tokens each it takes 438 sequences, and with 1,024 it never happens. Decode
+# of long sequences is **memory-bound**.
 
 # %% [markdown] name="different-lengths"
-# ## Continuous batching: fill every call
+# ## Continuous batching: the token budget
 #
 # So a server wants many sequences in every call. It does not wait until all of a batch have ended: after any
 # token, one that is finished leaves, and the next prompt takes its place. That is **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. In the figure, two sequences run at once, and a call takes at most six
-# tokens<!-- invented -->. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
+# al.](../docs/references.md#yu-2022)]. A call takes at most so many *tokens*, its **token budget**. Each sequence that
+# writes takes one of them, and a chunk of the next prompt the others: **chunked prefill** [[Agrawal et
+# al.](../docs/references.md#agrawal-2023)]. In the figure, two sequences run at once, and the budget is six<!-- invented -->:
 
 # %% tags=["fold-input"]
 PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
@@ -142,11 +151,16 @@ caption = "Orange: tokens of a prompt, read in chunks. Blue: a token that contin
 display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
 
 # %% [markdown]
-# While the prompt of C comes in chunks, B writes a token in every call. Each sequence needs a length of its own, which
-# [pages](#cell-id=pages) will give it. Where all share one length, they must end together, where the next token
-# goes, so a shorter prompt is **padded on the left**. The padding mask has a column for each key in the cache, and
-# a new token is never padding. Rotary positions make this easy: all tokens of a padded sequence move by the same
-# number of places, and distances stay as they are.
+# While the prompt of C comes in chunks, B writes a token in every call. The budget is a bargain between them: a small
+# one keeps the calls short, and a large one brings C to its first token sooner. In vLLM it is `max_num_batched_tokens`,
+# and its guide says 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
+# Tuning*](../docs/references.md#vllm-guides)]: both far beyond the 372 at which arithmetic took over. Agrawal et al.
+# report up to ten times as many decoded tokens a second from such mixed calls (LLaMA 13B, an A6000), and up to 1.33<!-- quoted -->
+# times in all.
+#
+# Each sequence needs a length of its own, which [pages](#cell-id=pages) will give it. Where all share one, a shorter
+# prompt is **padded on the left**, since all must end where the next token goes. (With rotary positions that moves all
+# tokens of a sequence alike, and distances stay as they are.)
 
 # %% [markdown]
 # ## Without a cache
@@ -210,7 +224,7 @@ for _ in range(150):
 # <!-- /deeper -->
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
 def write(model: nn.Module, ids: Tensor, steps: int) -> tuple[Tensor, int]:
     """Write ``steps`` more tokens; also count the tokens that the model has read."""
@@ -289,7 +303,7 @@ display.annotated(KVCache.append)
 #
 # Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
 # attention only those that the others share. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16
-# bits. Its longest sequence was the third bar above: is the green part really longer than the blue one?
+# bits. Its longest sequence was the last bar above: is the green part really longer than the blue one?
 
 # %% tags=["fold-input"]
 SHAPES = {  # layers, KV heads, d, the longest sequence
@@ -326,9 +340,8 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # ## Chunked prefill: attention that continues
 #
 # With a cache, attention receives a **chunk** of new tokens at a time: first the prompt, whole or in parts
-# (**chunked prefill**, as C above, so that a long prompt need not hold up the others [[Agrawal
-# et al.](../docs/references.md#agrawal-2023)]), then one token after another. Here n tokens
-# come, and afterwards there are m keys. Four lines stand between the projections and the scores:
+# (as C above), then one token after another. Here n tokens come, and afterwards there are m keys. Four lines
+# stand between the projections and the scores:
 #
 # ```python
 # positions = cache.length + torch.arange(n)         # count on from what is kept
@@ -378,8 +391,7 @@ display.masked_map(
 # %% [markdown]
 # These are the last two rows of the causal mask for five tokens. Its diagonal ends in the **lower right**
 # corner, because the newest query and the newest key belong to the same token: for a query at position p, block
-# key j if j > p. (A single new token may see every key. So Llama code that feeds one
-# token at a time, the prompt too, has no causal mask.)
+# key j if j > p.
 
 # %% [markdown]
 # Does it matter how a text is cut into chunks? Random tokens, cut in four ways, meet a single call.
@@ -439,44 +451,6 @@ with torch.no_grad():
     embedded = model.norms[0](model.words(encode(one.WORDS)))
     weights = model.layers[0](embedded, need_weights=True)[1][0].mean(0)
 display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
-
-# %% [markdown]
-# <!-- deeper: How many FLOPs it saves -->
-# ### Going deeper: How many FLOPs it saves
-#
-# A step with a cache projects one token ($8be^2$ FLOPs), then compares it with m keys and mixes m
-# values ($4bme$), as [Counting](14_counting.ipynb) derived. Without a cache, step m is attention
-# over all m tokens. Take the attention of a model the size of the small GPT-2: 12 layers, e = 768.
-
-# %%
-layers, width = 12, 768
-rows = {}
-for length in (64, 1024, 4096):
-    steps = range(1, length + 1)
-    again = layers * sum(counting.attention_flops(m, m, width) for m in steps)
-    projected = length * counting.projection_flops(1, 1, width)
-    kept = layers * (projected + sum(counting.score_flops(1, m, width) for m in steps))
-    rows[length] = [again / 1e9, kept / 1e9, again / kept]
-columns = ["GFLOPs without", "with", "ratio"]
-display.show(rows, columns=columns, decimals=(",.0f", ",.1f", ",.0f"), corner="tokens")
-
-# %% [markdown]
-# The saving grows with the length of the text: n tokens need about n / 2 times the projections, since
-# step m projects m tokens instead of one. (A feed-forward part, not counted here, also reads one token
-# instead of m.) The next cell lets PyTorch count the FLOPs of every step.
-
-# %% tags=["proof"]
-cache = KVCache()
-for m in range(1, n + 1):
-    with FlopCounterMode(display=False) as counter:
-        attention(x[:, m - 1 : m], cache, need_weights=True)
-    counted = counting.projection_flops(1, 1, e, b=b) + counting.score_flops(1, m, e, b=b)
-    assert counter.get_total_flops() == counted == 8 * b * e**2 + 4 * b * m * e
-    assert cache.numel() == counting.cache_numbers(m, e, b=b)
-print(f"✓ PyTorch counts the same; at step {m} it is {counted:,} FLOPs.")
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown] name="fixed-size"
 # ## Static cache: a cache of fixed size
@@ -577,17 +551,8 @@ display.show(counts, columns=["programs compiled"])
 # ## Four mistakes
 #
 # The missing mask is one of four mistakes, all reported, three of them in published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. They leave every shape as it is.
-#
-# | mistake | what goes wrong |
-# |---|---|
-# | `causal-at-the-wrong-corner` | `is_causal=True` of PyTorch's function draws the diagonal from the upper left: a single query sees only the first token |
-# | `positions-restart` | each chunk is rotated as if it began at 0: distances to what is kept are wrong |
-# | `cache-zeros-attended` | a single query gets no mask, and in a cache of fixed size the empty places take weight |
-# | `keys-cached-unrotated` | keys are kept unrotated, and all are rotated counting from the first *new* token: with three kept, the four keys get 3, 4, 5, 6 instead of 0, 1, 2, 3 |
-#
-# Here are the four lines as people write them, and how the writer, with that mistake built in, continues *because it* in
-# a cache of 16 places.
+# wrong](../docs/references.md#caches-gone-wrong)]. They leave every shape as it is. Each comes with its line, as people
+# write it, and with what the writer makes of *because it*, in a cache of 16 places.
 
 # %% tags=["fold-input"]
 WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
@@ -602,8 +567,9 @@ def writes(version: type, trained: nn.Module) -> str:
 
 
 for code, entry in WRONG.items():
-    print(f"{code}\n    {entry.wrong}\n    {writes(entry.version, model)}")
-print(f"right\n    {writes(CachedAttention, model)}")
+    print(f"{code}: {entry.title}", entry.wrong, sep="\n    ", end="\n        ")
+    print(writes(entry.version, model))
+print(f"right:\n        {writes(CachedAttention, model)}")
 
 # %% [markdown]
 # Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
@@ -737,44 +703,7 @@ title = "Without a cache, compared with one of fixed size"
 display.show(table, columns=columns, decimals=",.0f", title=title)
 
 # %% [markdown]
-# And if the fixed size has more room than text? Here a query meets all places, written or not. (A kernel
-# that is told the lengths skips the empty places.)
-
-# %% tags=["proof"]
-flops, some = set(), torch.zeros(b, ROOM, e, dtype=torch.float64)
-for kept in (4, ROOM - 1):
-    cache = fixed_size(b)
-    with torch.no_grad():
-        attention(some[:, :kept], cache)
-        with FlopCounterMode(display=False) as counter:
-            attention(some[:, :1], cache, need_weights=True)
-    flops.add(counter.get_total_flops())
-assert len(flops) == 1
-assert min(flops) > 0
-print(f"✓ With room for {ROOM}, a token behind 4 costs the FLOPs of one behind {ROOM - 1}.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: The time to first token on the H100 -->
-# ### Going deeper: The time to first token on the H100
-#
-# The time to first token has a floor, too, again on paper. (Only the last token of the prompt is compared
-# with the vocabulary, so those weights are left out.)
-
-# %% tags=["fold-input"]
-rows = {}
-for tokens in (8192, 131_072):
-    scores = 2 * 32 * 32 * 128 * tokens**2  # those of the past alone
-    flops = 2 * (WEIGHTS - OUTPUT) * tokens, scores
-    rows[f"{tokens:,} tokens"] = [x / DOES / 1e12 for x in flops]
-title = "Seconds before the first token, at least"
-display.show(rows, columns=["weights", "attention"], title=title)
-
-# %% [markdown]
-# Sixteen times the text is sixteen times the work of the weights and 256 times that of attention, which has
-# overtaken them.
+# A query in a fixed size meets all places, written or not, unless the kernel is told the lengths.
 #
 # <!-- /deeper -->
 
@@ -831,20 +760,13 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # %% [markdown] name="fewer-bits"
 # ## Quantised cache: fewer bits
 #
-# Where memory is the limit, a shorter bar takes less time. A **quantised cache** nearly halves its green part. What does it
-# cost?
-
-# %% tags=["fold-input"]
-caption = "Computed, as above; the scales are not counted."
-loads = [(32, 8192, bits) for bits in (16, 8)]
-display.call_bytes(loads, H100, name="fewer-bits-bar", caption=caption)
-
-# %% [markdown]
-# It holds whole numbers, in 8 bits (int8) from −127 to 127, and beside them a scale: what one step is worth. (FP8,
-# floating-point numbers of 8 bits, is its rival on recent GPUs.) With a scale for each token and head, a new
-# token needs nothing of the others. The cell rounds random keys and values, 64 wide, and compares what attention
-# gives. In the last column one feature of the keys is 20<!-- invented --> times as large, and the same feature of
-# the queries as much smaller, so that all scores are what they were.
+# Where memory is the limit, a shorter bar takes less time. A **quantised cache** nearly halves its green part (press *8
+# bits* in [the figure](#cell-id=bytes-over-bandwidth), where the scales are not counted). What does it cost?
+#
+# It holds whole numbers, in 8 bits (int8) from −127 to 127, and beside them a scale: what one step is worth. With a
+# scale for each token and head, a new token needs nothing of the others. Random keys and values, 64
+# wide, are rounded, and attention is compared. In the last column one feature of the keys is 20<!-- invented --> times as
+# large, and the same feature of the queries as much smaller, so that all scores are what they were.
 
 
 # %%
@@ -875,12 +797,14 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
 # Keys of trained models do have such features. A scale for each *feature* of the keys,
-# here over 256 tokens, brings the error back to 0.17. As here, the keys are usually multiplied out again
-# when they are read, and the product is computed in 16 bits (PyTorch's function takes no int8). That saves bytes
-# and no arithmetic, so it is slower where a step does not wait for memory ([by a tenth with one
-# sequence](https://github.com/InternLM/lmdeploy/issues/341), one engine's users report). KIVI comes down to 2 bits in this way [[Liu et al.
-# 2024](../docs/references.md#liu-2024)]. [A model of
-# today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures 8 and 4 bits on a chat model.
+# here over 256 tokens, brings the error back to 0.17. KIVI comes down to 2 bits in this way [[Liu et al.
+# 2024](../docs/references.md#liu-2024)]. [A model of today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures
+# 8 and 4 bits on a chat model.
+#
+# Does it save arithmetic, too? Not here: the keys are multiplied out again when they are read. (PyTorch's function takes
+# no int8.) vLLM's 8 bits are floating-point numbers (FP8), and there it depends on the kernel: with FlashAttention 3 the
+# queries are rounded, too, and the products are computed in FP8 [[vLLM, *Quantized KV
+# Cache*](../docs/references.md#vllm-guides)].
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
@@ -890,9 +814,9 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # engine vLLM made popular [[Kwon et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens
 # each, and a table says which pages a sequence consists of.
 #
-# Here a page holds four tokens, and two prompts have ten and three. (This class takes a rectangle, so the short one
-# is padded on the right, where the causal mask hides the padding, and `crop` forgets it at once; vLLM reads them
-# end to end.) From there each sequence goes on at its own position: `cache.length` is one number for each.
+# Here a page holds four tokens, and two prompts have ten and three. (This class pads the short one on the right, and
+# `crop` forgets that; vLLM reads them end to end.) From there each goes on at its own position: `cache.length` is one
+# number for each.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
@@ -912,16 +836,14 @@ with torch.no_grad():
         torch.testing.assert_close(together[i, 0], alone[0, -1])
 
 # %% [markdown]
-# The first sequence has three pages, the second has one, and each token comes out as it would alone.
-#
-# How large is a page? On average, half a page of each sequence stays empty: 8 places where it has 16 tokens, as in
-# vLLM [[Kwon et al., section 7.2](../docs/references.md#kwon-2023)], and 128 where it has 256, which the paged kernel of
-# `flash_attn` 2 demands, as [that was easier to write](https://github.com/Dao-AILab/flash-attention/issues/828).
+# The first sequence has three pages, the second has one, and each token comes out as it would alone. On average, half a page of each sequence stays empty: 8 places in vLLM, where a page has 16 tokens [[Kwon et al.,
+# section 7.2](../docs/references.md#kwon-2023)].
 #
 # Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
-# prefixes). A new request finds them by a hash of each full page's tokens and all tokens before them, and computes
-# only from the first page that is missing. Where one sequence goes on in several ways, the page that they are about
-# to fill is shared, too, until the first of them writes: it gets its own copy (in the paper, and here). In the figure, ten tokens go on
+# prefixes). A new request finds them by a hash of each page's tokens and all tokens before them, and computes only from
+# the first page that is missing. vLLM keeps hashes of full pages alone [[vLLM, *Automatic Prefix
+# Caching*](../docs/references.md#vllm-guides)]. In the paper, and here, sequences that go on in several ways share the page
+# that they are about to fill, too, until the first of them writes: it gets its own copy. In the figure, ten tokens go on
 # in two ways, after one more token each. Which page is the copy?
 
 # %% tags=["fold-input"]
@@ -958,9 +880,10 @@ display.finish(drawing, name="shared-pages", alt=alt)
 # %% [markdown]
 # Page 3: sequence 1 wrote first. Pages 0 and 1 stay shared, so several answers share their prompt.
 #
-# When no page is free, a server **preempts** a sequence: it drops the pages and computes them again later; the paper
-# also kept them in the CPU's memory meanwhile (**offloading**) [[Kwon et al., section
-# 4.5](../docs/references.md#kwon-2023)].
+# When no page is free, a server **preempts** a sequence: it drops the pages, and vLLM reads the text again later
+# [[vLLM, *Optimization and Tuning*](../docs/references.md#vllm-guides)]. **Offloading** is a thing of its own there: a
+# connector copies full pages to the CPU's memory, where a later request with that beginning finds them [[vLLM, *KV
+# Offloading*](../docs/references.md#vllm-guides)].
 
 # %% tags=["proof"]
 with torch.no_grad():
@@ -977,25 +900,9 @@ with torch.no_grad():
 print("✓ After crop and after reorder: as if the text had always been this one.")
 
 # %% [markdown]
-# <!-- deeper: Shared pages, and three caches with one result -->
-# ### Going deeper: Shared pages, and three caches with one result
+# <!-- deeper: How a page is written, and three caches with one result -->
+# ### Going deeper: How a page is written, and three caches with one result
 #
-# `reorder(index)` lets sequence i continue what was kept for sequence `index[i]`. A growing cache copies all keys
-# and values for it, a paged one only entries of the tables. A sequence of ten tokens becomes three here. In the paged cache they share three
-# pages, and after one more token still the two full ones.
-
-# %%
-prompt, following = torch.randn(1, 10, e), torch.randn(3, 1, e)
-for cache in (KVCache(), PagedCache(9, 4, h, d)):
-    with torch.no_grad():
-        layer(prompt, cache)
-        held = cache.numel()
-        cache.reorder(torch.tensor([0, 0, 0]))
-        layer(following, cache)
-    print(f"{type(cache).__name__}: {held} numbers, later {cache.numel()}")
-print("the tables:", cache.tables)
-
-# %% [markdown]
 # This is how a page is written. It is a teaching version: it collects the pages into tensors and
 # hands them to the usual kernel. An inference engine has a kernel of its own that reads the pages
 # where they are.
@@ -1082,12 +989,10 @@ def by_table(ids: Tensor) -> Tensor:
 
 
 drafts = {"the table": by_table, "always “cat”": lambda ids: encode(["cat"] * 3)}
-rows = {}
-for begin, (name, draft) in itertools.product(["the"], drafts.items()):
-    text, calls = speculate(model, draft, encode([begin]), 8, [KVCache(), KVCache()])
-    assert text.equal(write(model, encode([begin]), 8)[0])
-    rows[name] = [str(calls), spell(text[0])]
-display.show(rows, columns=["calls", "text"], corner="draft", decimals="<")
+for name, draft in drafts.items():
+    text, calls = speculate(model, draft, encode(["the"]), 8, [KVCache(), KVCache()])
+    assert text.equal(anew)
+    print(f"draft: {name}, {calls} calls:", spell(text[0]))
 
 # %% [markdown]
 # Nothing: the text is the same with any draft, and a bad one only needs more calls than a good one.
@@ -1124,40 +1029,35 @@ for alpha in (0.2, 0.5, 0.8, 0.9):
     caches = [KVCache(), KVCache()]
     text, calls = speculate(model, right_at_times(alpha, right), start, 1200, caches)
     assert text.equal(right[:, :1201])
-    expected = (1 - alpha**4) / (1 - alpha)
-    assert abs(1200 / calls - expected) < 0.15
-    rows[f"α = {alpha}"] = [1200 / calls, expected, expected / (3 * 0.1 + 1)]
-display.show(rows, columns=["tokens a call", "by the formula", "times as fast"])
+    rows[alpha] = 1200 / calls / (3 * 0.1 + 1)
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(400, 210)
+curve = {i / 50: (1 - (i / 50) ** 4) / (1 - i / 50) / 1.3 for i in range(50)}
+assert all(abs(curve[alpha] - times) < 0.15 for alpha, times in rows.items())
+ax.plot(curve.keys(), curve.values(), color=display.COLOURS["b"])
+ax.plot(rows.keys(), rows.values(), "o", color=display.COLOURS["h"])
+ax.axhline(1, color=display.COLOURS["b"], lw=0.8, ls=":")
+for alpha, times in rows.items():
+    ax.text(alpha - 0.02, times + 0.12, f"{times:.2f}", ha="right", fontsize=12)
+ax.set(xlim=(0, 1), ylim=(0.5, 3.1), xlabel="α: a guess is right", ylabel="times as fast")
+alt = "; ".join(f"α = {alpha}: {times:.2f} times as fast" for alpha, times in rows.items())
+caption = "Dots: counted, with c set to a tenth. Line: the formula. Dotted: no draft."
+display.finish(drawing, name="speculative-speed", alt=alt + ".", caption=caption)
 
 # %% [markdown]
-# A draft that is right one time in five makes writing slower. And the last column counts a call with four tokens
-# as one with a single token, which holds as long as reading takes the time: few sequences, or long ones.
+# A draft that is right one time in five makes writing slower. And this counts a call with four tokens as one with a
+# single token, which holds as long as reading takes the time, as in [the figure](#cell-id=bytes-over-bandwidth): few
+# sequences, or long ones. Where arithmetic is the limit, four tokens cost four times as much.
 
 # %% [markdown]
-# <!-- deeper: Speculative sampling, and a call of four tokens in a batch -->
-# ### Going deeper: Speculative sampling, and a call of four tokens in a batch
+# <!-- deeper: Speculative sampling -->
+# ### Going deeper: Speculative sampling
 #
 # Where tokens are drawn, **speculative
 # sampling** keeps the large model's probabilities p, whatever the draft's probabilities q: accept a guess x
 # with probability min(1, p(x) / q(x)); at the first one refused, draw from max(0, p − q), divided by its sum,
 # and drop the later guesses; if none is refused, draw one more token from p.
-#
-# And the batch? In a large one of short sequences, arithmetic is the limit, and four tokens cost four times as much.
-# By the [ceiling](#cell-id=bytes-over-bandwidth) above it costs as much as so many calls with one token, in a
-# batch of sequences that are equally long:
-
-# %% tags=["fold-input"]
-batches, rows = torch.tensor([32, 128, 512, 2048]), {}
-for tokens in (128, 1024, 4096):
-    memory, arithmetic = ceiling(tokens, batches)
-    single, four = memory.clamp(max=arithmetic), memory.clamp(max=arithmetic / 4)
-    rows[f"{tokens:,} tokens"] = single / four
-columns = [f"{x:,} sequences" for x in batches.tolist()]
-display.show(rows, columns=columns, corner="each")
-
-# %% [markdown]
-# With 4,096 tokens each, reading the caches takes the time in any batch, and three more tokens are free. (Whether
-# all caches fit is another question.)
 #
 # <!-- /deeper -->
 
@@ -1176,9 +1076,10 @@ NAMES = {
     "quantised cache": ('cache_implementation="quantized"', 'kv_cache_dtype="fp8"'),
     "continuous batching": ("generate_batch", "always on"),
     "sequences in a call": ("max_requests_per_batch", "max_num_seqs"),
-    "tokens in a call": ("max_batch_tokens", "max_num_batched_tokens"),
+    "token budget of a call": ("max_batch_tokens", "max_num_batched_tokens"),
     "pages": ("page_size", "block_size"),
     "prefix caching": ("allow_block_sharing", "enable_prefix_caching"),
+    "offloading": ('cache_implementation="offloaded"', "kv_transfer_config"),
     "speculative decoding": ("assistant_model", "speculative_config"),
     "guesses from the text": ("prompt_lookup_num_tokens", 'method: "ngram"'),
     "CUDA graphs": ("use_cuda_graph", "enforce_eager=False"),

@@ -620,23 +620,26 @@ def tiles_visited(data):
 
 
 def call_bytes(data):
-    load = [8, 8192, 16]
+    load = [32, 1024, 1024, 16]
     for done, place, value in [
-        (None, 0, 8),
+        (None, 0, 32),
+        (("slider", "tokens of a prompt", "ArrowLeft"), 2, 512),
+        (("slider", "tokens of a prompt", "Home"), 2, 0),
         (("slider", "sequences", "End"), 0, 2048),
         (("slider", "tokens of each", "Home"), 1, 128),
-        (("slider", "sequences", "ArrowLeft"), 0, 1024),
-        (("button", "8 bits", ""), 2, 8),
+        (("button", "8 bits", ""), 3, 8),
     ]:
         load[place] = value
         found = called.call(data["gpu"], *load)
         said = f"{called.named(*load)}: reading takes {found['reading']:,.1f} ms, arithmetic "
-        said += f"{found['computing']:,.1f} ms. {found['rate']:,.0f} tokens a second"
+        longer = "arithmetic" if found["reading"] < found["computing"] else "bandwidth"
+        said += f"{found['computing']:,.1f} ms, so {longer} is the limit. "
+        said += f"{found['rate']:,.0f} tokens a second"
         bars = [called.named(*each) for each in data["loads"]]
         texts = {
             ".aa-stage g text:first-child": [*bars, f"Yours: {called.named(*load)}"],
             ".aa-stage g text:last-child >> nth=-1": [called.said(found)],
-            ".aa-stage .aa-mark[aria-pressed=true]": [f"{load[2]} bits"],
+            ".aa-stage .aa-mark[aria-pressed=true]": [f"{load[3]} bits"],
         }
         yield done, [said], texts
 

@@ -498,23 +498,26 @@ def test_the_cone_reaches_what_a_stack_of_windows_sees():
 def test_a_call_reads_what_the_cache_chapter_says():
     gpu = dict(chapters.load("21_cache").H100)
     mine = script("call_bytes")
-    for load in product((1, 32, 2048), (128, 8192, 131_072), (16, 8)):
+    for load in product((1, 32, 2048), (128, 131_072), (0, 256, 8192), (16, 8)):
         found = call_bytes.call(gpu, *load)
         assert mine("call", gpu, *load) == pytest.approx(found)
         assert mine("named", *load) == call_bytes.named(*load)
         assert mine("said", found) == call_bytes.said(found)
-    longest = call_bytes.call(gpu, 1, 131_072, 16)
+    longest = call_bytes.call(gpu, 1, 131_072)
     assert longest["bytes"] == gpu["weights"] + 2**34
     assert longest["fits"]
-    assert not call_bytes.call(gpu, 32, 131_072, 16)["fits"]
-    assert call_bytes.call(gpu, 1, 2**17, 8)["bytes"] == gpu["weights"] + 2**33
-    few, many = (call_bytes.call(gpu, x, 128, 16) for x in (437, 438))
+    assert not call_bytes.call(gpu, 32, 131_072)["fits"]
+    assert call_bytes.call(gpu, 1, 2**17, 0, 8)["bytes"] == gpu["weights"] + 2**33
+    few, many = (call_bytes.call(gpu, x, 128) for x in (437, 438))
     assert few["reading"] > few["computing"]
     assert many["reading"] < many["computing"]
-    figure = display.call_bytes([(1, 1024, 16)], gpu, name="try", alive=True)
+    one, all_at_once = (call_bytes.call(gpu, 32, 1024, x)["computing"] for x in (0, 512))
+    each = sum(gpu["flops"] - gpu["output"] + i * gpu["pair"] for i in range(1, 513))
+    assert all_at_once - one == pytest.approx(1000 * each / gpu["arithmetic"])
+    figure = display.call_bytes([(1, 1024, 0, 16)], gpu, name="try", alive=True)
     assert "1 sequence of 1,024 tokens: 15 GB, 4.5 ms: 221 tokens/s." in figure.text
-    assert given(figure) == {"loads": [[1, 1024, 16]], "gpu": gpu}
-    assert "data-live" not in display.call_bytes([(1, 1024, 16)], gpu, name="try").html
+    assert given(figure) == {"loads": [[1, 1024, 0, 16]], "gpu": gpu}
+    assert "data-live" not in display.call_bytes([(1, 1024, 0, 16)], gpu, name="try").html
 
 
 def test_the_tune_is_played_in_the_orders_that_compute_attention():

@@ -1,6 +1,7 @@
-// What one call of a model reads: a stretch of the memory, weights first, then the caches.
+// What one call of a model reads, and what it computes: whichever takes longer is its time.
 //
-// loads: of each fixed bar the sequences, the tokens of each, and the bits of a kept number
+// loads: of each fixed bar the sequences, the tokens of each, those of a prompt beside them,
+//   and the bits of a kept number
 // gpu: bytes, FLOPs and what there is of both in a second, as in call_bytes.py
 //
 // A test compares what a call takes with Python's.
@@ -10,11 +11,13 @@ import { label } from "./host/panel.js";
 const [WIDTH, ROW, HIGH] = [400, 68, 20];
 
 /** Give a call's bytes, its milliseconds of reading and of computing, and tokens a second. */
-export function call(gpu, sequences, tokens, bits) {
-  const caches = (sequences * tokens * gpu.kept * bits) / 16;
+export function call(gpu, sequences, tokens, chunk, bits) {
+  const caches = ((sequences * tokens + chunk) * gpu.kept * bits) / 16;
   const bytes = gpu.weights + caches;
   const reading = (1000 * bytes) / gpu.bandwidth;
-  const computing = (1000 * sequences * (gpu.flops + tokens * gpu.pair)) / gpu.arithmetic;
+  const prompt = chunk * (gpu.flops - gpu.output + ((chunk + 1) / 2) * gpu.pair);
+  const flops = sequences * (gpu.flops + tokens * gpu.pair) + prompt;
+  const computing = (1000 * flops) / gpu.arithmetic;
   const rate = (1000 * sequences) / Math.max(reading, computing);
   return { bytes, reading, computing, rate, fits: gpu.stored + caches <= gpu.memory };
 }
@@ -22,9 +25,10 @@ export function call(gpu, sequences, tokens, bits) {
 const number = (x, digits = 0) => x.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
 /** Name a load. */
-export const named = (sequences, tokens, bits) =>
+export const named = (sequences, tokens, chunk, bits) =>
   `${number(sequences)} sequence${sequences > 1 ? "s" : ""} of ${number(tokens)} tokens` +
-  (bits < 16 ? `, in ${bits} bits` : "");
+  (chunk ? ` + ${number(chunk)} of a prompt` : "") +
+  (bits < 16 ? `, ${bits} bits` : "");
 
 /** Say what a call takes, and what it brings. */
 export function said({ bytes, reading, computing, rate, fits }) {
@@ -33,10 +37,13 @@ export function said({ bytes, reading, computing, rate, fits }) {
   return `${number(bytes / 1e9)} GB, ${longest} ms: ${number(rate)} tokens/s${short}`;
 }
 
+/** Name what takes longer. */
+const limit = ({ reading, computing }) => (reading < computing ? "arithmetic" : "bandwidth");
+
 export default {
   render({ model, el }) {
     const { loads, gpu } = model.get("data");
-    const now = [8, 8192, 16]; // sequences, tokens of each, bits of a kept number
+    const now = [32, 1024, 1024, 16]; // sequences, tokens of each, of a prompt, bits
     const high = ROW * (loads.length + 1) + 20;
     const frame = { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", fill: "currentColor" };
     const [root, status] = [svg("svg", frame), readout()];
@@ -52,32 +59,36 @@ export default {
       const found = call(gpu, ...now);
       const each = `${number(found.rate / now[0])} for each`;
       status.textContent =
-        `${named(...now)}: reading takes ${number(found.reading, 1)} ms, ` +
-        `arithmetic ${number(found.computing, 1)} ms. ` +
+        `${named(...now)}: reading takes ${number(found.reading, 1)} ms, arithmetic ` +
+        `${number(found.computing, 1)} ms, so ${limit(found)} is the limit. ` +
         `${number(found.rate)} tokens a second, ${each}${found.fits ? "" : ", if it fitted"}.`;
       const all = [...loads, now].map((load) => `${named(...load)}: ${said(call(gpu, ...load))}`);
       root.setAttribute("aria-label", `${all.join("; ")}.`);
-      for (const [bits, mark] of marks) mark.setAttribute("aria-pressed", bits === now[2]);
+      for (const [bits, mark] of marks) mark.setAttribute("aria-pressed", bits === now[3]);
     };
     const marks = [16, 8].map((bits) => {
       const attributes = { type: "button", class: "aa-mark" };
       const mark = element("button", attributes, `${bits} bits`);
-      mark.addEventListener("click", () => ((now[2] = bits), show()));
+      mark.addEventListener("click", () => ((now[3] = bits), show()));
       return [bits, mark];
     });
-    const knob = (place, text, min, max) =>
-      slider({
-        label: text,
-        ...{ min, max, value: Math.log2(now[place]), say: (power) => number(2 ** power) },
-        move: (power) => ((now[place] = 2 ** power), show()),
-      }).label;
+    const knob = (place, text, min, max, none) => {
+      const many = (power) => (power === none ? 0 : 2 ** power);
+      const [value, say] = [Math.log2(now[place]), (power) => number(many(power))];
+      const move = (power) => ((now[place] = many(power)), show());
+      return slider({ label: text, min, max, value, say, move }).label;
+    };
     const buttons = element(
       "div",
       { class: "aa-marks", role: "group", "aria-label": "bits of a kept number" },
       element("span", { style: "margin-right: 0.6em" }, "caches in"),
       ...marks.map(([, mark]) => mark),
     );
-    const knobs = [knob(0, "sequences", 0, 11), knob(1, "tokens of each", 7, 17)];
+    const knobs = [
+      knob(0, "sequences", 0, 11),
+      knob(1, "tokens of each", 7, 17),
+      knob(2, "tokens of a prompt", 5, 13, 5),
+    ];
     el.append(
       element("div", { class: "aa-cache" }, root),
       element("div", { class: "aa-controls aa-grid" }, ...knobs),

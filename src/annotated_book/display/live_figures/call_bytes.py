@@ -1,4 +1,4 @@
-"""What one call of a model reads: a stretch of the memory, weights first, then the caches."""
+"""What one call of a model reads, and what it computes: whichever takes longer is its time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,21 +10,23 @@ _ROW = 66  # pixels for a bar and its two lines of text
 
 
 def call_bytes(
-    loads: Sequence[tuple[int, int, int]],
+    loads: Sequence[tuple[int, int, int, int]],
     gpu: Mapping[str, float],
     *,
     name: str,
     caption: str = "",
     alive: bool = False,
 ) -> Output:
-    """Draw what a decode call reads, as a stretch of the GPU's memory; alive, for any load.
+    """Draw what a call reads, as a stretch of the GPU's memory; alive, for any load.
 
     Args:
-        loads: of each bar the sequences, the tokens that each of them has kept, and the bits of a
-            kept number, 16 or 8.
+        loads: of each bar the sequences that write, the tokens that each of them has kept, the
+            first tokens of a prompt that the call reads beside them, and the bits of a kept
+            number, 16 or 8.
         gpu: bytes of ``weights`` that a call reads and of those ``stored``, of a token ``kept`` in
-            16 bits and of the whole ``memory``; ``flops`` of a new token and of a ``pair`` of it
-            and a kept one; what there is of ``bandwidth`` and ``arithmetic`` in a second.
+            16 bits and of the whole ``memory``; ``flops`` of a new token, of which
+            ``output`` to compare it with the vocabulary, and of a ``pair`` of it and a kept one;
+            what there is of ``bandwidth`` and ``arithmetic`` in a second.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
         alive: whether a reader can choose one more load.
@@ -54,15 +56,19 @@ def call_bytes(
     if not alive:
         return still
     data = {"loads": [list(load) for load in loads], "gpu": dict(gpu)}
-    return live(still, "call_bytes", data, room=(520, 555))
+    return live(still, "call_bytes", data, room=(540, 590))
 
 
-def call(gpu: Mapping[str, float], sequences: int, tokens: int, bits: int) -> dict[str, float]:
+def call(
+    gpu: Mapping[str, float], sequences: int, tokens: int, chunk: int = 0, bits: int = 16
+) -> dict[str, float]:
     """Give a call's bytes, its milliseconds of reading and of computing, and tokens a second."""
-    caches = sequences * tokens * gpu["kept"] * bits / 16
+    caches = (sequences * tokens + chunk) * gpu["kept"] * bits / 16
     read = gpu["weights"] + caches
     reading = 1000 * read / gpu["bandwidth"]
-    computing = 1000 * sequences * (gpu["flops"] + tokens * gpu["pair"]) / gpu["arithmetic"]
+    flops = sequences * (gpu["flops"] + tokens * gpu["pair"])
+    flops += chunk * (gpu["flops"] - gpu["output"] + (chunk + 1) / 2 * gpu["pair"])
+    computing = 1000 * flops / gpu["arithmetic"]
     return {
         "bytes": read,
         "reading": reading,
@@ -72,10 +78,11 @@ def call(gpu: Mapping[str, float], sequences: int, tokens: int, bits: int) -> di
     }
 
 
-def named(sequences: int, tokens: int, bits: int) -> str:
+def named(sequences: int, tokens: int, chunk: int = 0, bits: int = 16) -> str:
     """Name a load."""
     many = f"{sequences:,} sequence{'s' * (sequences > 1)}"
-    return f"{many} of {tokens:,} tokens" + (f", in {bits} bits" if bits < 16 else "")
+    beside = f" + {chunk:,} of a prompt" if chunk else ""
+    return f"{many} of {tokens:,} tokens{beside}" + (f", {bits} bits" if bits < 16 else "")
 
 
 def said(found: Mapping[str, float]) -> str:
