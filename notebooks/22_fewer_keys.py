@@ -3,22 +3,20 @@
 #
 # *Why do the heads of today's models share their keys and values?*
 #
-# *20 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
+# *19 minutes and 8 of exercises. Afterwards you can say what a cache costs, and let heads share keys:
 # MQA, GQA, latents (MLA).*
 #
 # For a text of 2,048 tokens, GPT-3 keeps 9.66 GB of keys and values in a [cache](21_cache.ipynb): each
 # of 96 heads in a layer has its own. DeepSeek-V3 has nearly four times as many parameters and 128 heads
 # in a layer. For the same text it keeps 144 MB.
 #
-# There are three ways to share. All heads use the same keys and values (multi-query
-# attention, **MQA**); or a group of heads does (grouped-query attention, **GQA**); or one short vector is
-# kept, from which every head makes its own (multi-head latent attention, **MLA**). If tokens are books, and keys
-# a catalogue in which a head looks up where to read, do 96 readers need 96 catalogues?
+# There are three ways to keep less. All heads use the same keys and values (multi-query attention, **MQA**); or a
+# group of heads does (grouped-query attention, **GQA**); or one short vector is kept, the **latent**, from which every
+# head makes its own (multi-head latent attention, **MLA**). (Did you come for MLA alone? It starts
+# [here](#cell-id=a-summary-instead-of-a-catalogue).)
 #
-# Llama 3 405B has 128 heads in a layer, too, and shares 8 heads of keys among them. In a layer,
-# DeepSeek's latent keeps 3.6 times less of a token. But such models are served on eight GPUs or more. How do the two
-# compare on each of them? Guess now; you compute it [at the end](#cell-id=on-eight-gpus).
-# (Did you come for MLA alone? It starts [here](#cell-id=a-summary-instead-of-a-catalogue).)
+# Give each way the same bytes. Which loses least? Then give each of eight GPUs its part of the heads: which of them
+# still reads least? Two guesses, and the winner of the first is not that of the [second](#cell-id=on-eight-gpus).
 
 # %% tags=["hide-input"]
 import copy
@@ -34,18 +32,144 @@ from annotated_attention import MultiheadAttention, counting
 from annotated_attention.counting import cache_bytes, short
 from annotated_book import chapters, display, measured
 
+# %% [markdown] name="same-bytes"
+# ## The same bytes: which way loses least?
+#
+# A small model has learned to copy: given *drinkmugd*, it goes on with *rinkmug* ([Training](12_training.ipynb) has the
+# task). In each of two layers it has four heads of width 16<!-- setting -->, so it keeps 128 numbers of a token. Now it has to get by with
+# 64, or with 32, and nothing is trained afterwards. Heads can share: with 64 there is room for two KV heads (a **KV
+# head**: keys together with their values), each for a pair of heads. Their matrices are the *average* of the pair's, or
+# those of its *first* head. With 32, one serves all four. Or a latent is kept. Its matrices come from the old ones by
+# a singular value decomposition, as near to them as one vector of c numbers can come (in squares). `down` makes the
+# latent of a token, and `up` the keys and values of all heads from it:
+
+# %% tags=["hide-input"]
+from annotated_attention.modern import GroupedQueryAttention, group_heads
+
+training = chapters.load("12_training")
+copier, _ = training.learn_to_copy(2, 4)
+
+
+# %%
+def squeeze(model: nn.Module, c: int) -> nn.Module:
+    """Make the keys and values of all heads from one vector of c numbers."""
+    model = copy.deepcopy(model)
+    for attention in model.layers:
+        w = attention.in_proj_weight.detach()[64:]          # (128, 64)
+        U, S, V = torch.linalg.svd(w, full_matrices=False)  # (128, 64), (64,), (64, 64)
+        up, down = U[:, :c] * S[:c], V[:c]                  # (128, ...), (..., 64)
+        w.copy_(up @ down)
+    return model
+
+
+# %% tags=["fold-input"]
+def pool(model: nn.Module, g: int, first: bool = False) -> nn.Module:
+    """Let four heads share g KV heads: the average of each group's, or its first."""
+    model = copy.deepcopy(model)
+    for attention in model.layers:
+        heads = attention.in_proj_weight.detach()[64:].view(2, g, 4 // g, 16, 64)
+        shared = heads[:, :, :1] if first else heads.mean(2, keepdim=True)
+        heads.copy_(shared.clone().expand_as(heads))
+    return model
+
+
+@torch.no_grad()
+def copies(model: nn.Module, word: str, steps: int = 15) -> str:
+    """Let a copier go on after a word and its first letter."""
+    ids = torch.tensor([[training.ALPHABET.index(x) for x in word + word[0]]])
+    for _ in range(steps):
+        ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], 1)
+    return "".join(training.ALPHABET[i] for i in ids[0].tolist())[-steps:]
+
+
+# %% [markdown]
+# Guess: with 32 numbers, how many letters of 100 does each way still get right?
+
+# %% tags=["fold-input"]
+ways = {
+    "128 numbers: each head its own": copier,
+    "64: two KV heads, averaged": pool(copier, 2),
+    "64: two KV heads, the first": pool(copier, 2, True),
+    "64: a latent": squeeze(copier, 64),
+    "32: one KV head, averaged": pool(copier, 1),
+    "32: one KV head, the first": pool(copier, 1, True),
+    "32: a latent": squeeze(copier, 32),
+    "16: a latent": squeeze(copier, 16),
+}
+drawing, (ax,) = display.panels(330, 400)
+right, told = (15 * "rinkmugd")[:15], []
+for y, (name, model) in enumerate(ways.items()):
+    share, text = training.copied(model), copies(model, "drinkmug")
+    ink = display.COLOURS["m" if "latent" in name else "h" if y else "b"]
+    ax.barh(-y, share, 0.3, color=ink, alpha=0.8)
+    ax.text(0, 0.25 - y, name, fontsize=12, fontweight="bold")
+    ax.text(1.03, -y, f"{share:.2f}", va="center", fontsize=12)
+    for i, letter in enumerate(text):
+        bad = {"color": display.COLOURS["h"]} if letter != right[i] else {}
+        ax.text(1.42 + 0.068 * i, -y, letter, ha="center", va="center", fontsize=12, **bad)
+    told.append(f"{name}: {share:.2f} right, and it writes {text}")
+ax.set(xlim=(0, 2.42), ylim=(0.6 - len(ways), 0.6))
+ax.axis("off")
+caption = (
+    "Bars: letters copied right, in 500 texts, after the true ones. Beside them, what each "
+    "writes by itself after <em>drinkmugd</em>; orange: a wrong letter."
+)
+display.finish(drawing, name="who-loses-least", alt=". ".join(told) + ".", caption=caption)
+
+# %% [markdown]
+# The same 32 numbers: 0.10 averaged, 0.16 with the first head's, 0.99 with a latent. And at 64 the latent loses
+# nothing at all: all keys and values of a token are made from its vector, which has 64 numbers here, half as many as
+# they have together.
+#
+# **A KV head is a latent, too**, from which each head "makes" its keys by copying. A latent of the same width can do
+# that, and it may also give each head a mixture of its own: it never has to do worse. (It is not faultless: after
+# *catdrinksc*, the one of 32 writes *atatat*.)
+
+# %% tags=["proof"]
+ids, _ = training.repeated(50, torch.Generator().manual_seed(1))
+sharing, again = copy.deepcopy(copier), squeeze(pool(copier, 1), 32)
+sharing.layers = nn.ModuleList(group_heads(attention, 1) for attention in copier.layers)
+close = {"rtol": 1e-3, "atol": 1e-3}
+torch.testing.assert_close(sharing(ids), pool(copier, 1)(ids), **close)
+torch.testing.assert_close(sharing(ids), again(ids), **close)
+torch.testing.assert_close(squeeze(copier, 64)(ids), copier(ids), **close)
+assert copies(squeeze(copier, 32), "catdrinks").startswith("atatat")
+print("✓ A latent gives what a KV head of as many numbers gives; one of 64, what all give.")
+
+# %% [markdown]
+# Then why does not every model keep latents? Three reasons, and each has its section below: all keys would have to be
+# [made again](#cell-id=a-summary-instead-of-a-catalogue) for each new token; rotary positions
+# [stand in the way](#cell-id=rotations-are-not-absorbed) (the copier adds its positions to the letters); and
+# [eight GPUs](#cell-id=on-eight-gpus) share heads, but not a latent.
+#
+# And a model that shares from its first step on? Such copiers get 0.98 and more, with a single KV head
+# ([fold](#cell-id=fewer-keys-for-a-trained-model)). For language models, two papers have numbers [[Ainslie et al., table
+# 1](../docs/references.md#ainslie-2023); [DeepSeek-AI 2024, tables 8 and 9](../docs/references.md#deepseek-2024)].
+# Compare within a row: each is one kind of model, built in two or three ways. (MoE: a mixture of experts.)
+
+# %% tags=["fold-input"]
+QUOTED = {  # MHA, GQA with 8 KV heads, MQA, MLA
+    "T5-XXL, 7 tasks": (47.2, 47.1, 46.6, ""),
+    "7B, MMLU": (45.2, 41.2, 37.9, ""),
+    "16B MoE, MMLU": (48.7, "", "", 50.0),
+    "250B MoE, MMLU": (57.5, "", "", 59.0),
+}
+columns = ["MHA", "GQA-8", "MQA", "MLA"]
+display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
+
+# %% [markdown]
+# GQA costs 0.1<!-- quoted --> points in the first row, and 4.0<!-- quoted --> in the second: the first model had averaged heads, was trained on
+# for one twentieth of its steps, and was tuned for each task, mostly summaries; those of the second were trained from
+# scratch and asked for knowledge. MLA, with 14 %<!-- quoted --> and 4 %<!-- quoted --> of the numbers, scores *higher* than MHA. Its own
+# inventors measured that, and in one of the eight comparisons that they print, it is behind: 50.9<!-- quoted --> against 51.6<!-- quoted -->.
+
 # %% [markdown] name="the-bill"
 # ## The bill
 #
-# For every token, the cache holds a key and a value for each head of each layer. That makes `2 *
-# layers * heads * width` numbers per token, where `width` is the width of one head. In half
-# precision, each number takes two bytes.
-#
-# Heads that attend are *query heads*; a head of keys together with its head of values is called a **KV
-# head**. The table says how many of both a layer has, and what the cache holds for one token and for a
-# text of 2,048 tokens, the longest that GPT-3 can read. Models with [windows](24_windows.ipynb), which
-# forget old tokens, are not in it. DeepSeek-V3 and Mistral Small 4 keep a
-# [latent](#cell-id=a-summary-instead-of-a-catalogue) in place of KV heads.
+# For every token, the cache holds a key and a value for each KV head of each layer: `2 * layers * heads * width`
+# numbers, where `width` is that of one head. In half precision, each takes two bytes. The heads that attend are *query
+# heads*. The last column is a text of 2,048 tokens, the longest that GPT-3 can read. (Models with
+# [windows](24_windows.ipynb), which forget old tokens, are not in it.)
 
 # %% tags=["fold-input"]
 MODELS = {  # layers, query heads, KV heads, the widths of keys and values
@@ -61,18 +185,12 @@ rows = {}
 for name, (layers, h, g, widths) in MODELS.items():
     way = "MLA" if g == "a latent" else {h: "MHA", 1: "MQA"}.get(g, "GQA")
     sizes = [short(cache_bytes(m, *widths, layers=layers), "B") for m in (1, 2048)]
-    rows[name] = [*sizes, way, h, g]
-columns = ["a token", "2,048 tokens", "way", "query heads", "KV heads"]
+    rows[name] = [way, h, g, *sizes]
+columns = ["way", "query heads", "KV heads", "a token", "2,048 tokens"]
 display.show(rows, columns=columns, corner="model, year")
 
 # %% [markdown]
-# GPT-3's 9.66 GB come on top of the model itself, and a server that answers ten people at once needs ten
-# such caches. There is a second cost: for each new token, the whole cache has to be read from memory, and
-# with keys for every head this takes longer than the arithmetic [[Shazeer](../docs/references.md#shazeer-2019)].
-#
-# LLaMA 7B and Llama 3 8B have the same number of layers and of query heads, and their heads are
-# equally wide. Llama 3 8B needs a quarter of the memory, because it has a quarter as many KV
-# heads. PaLM has nearly four times as many layers, yet it keeps less per token than Llama 3 8B.
+# LLaMA 7B and Llama 3 8B differ in nothing here but their KV heads: a quarter as many, a quarter of the memory.
 #
 # <details><summary>Where the sizes come from</summary>
 #
@@ -87,7 +205,8 @@ display.show(rows, columns=columns, corner="model, year")
 # %% [markdown] name="two-questions-one-catalogue"
 # ## Two questions, one catalogue: multi-query attention (MQA)
 #
-# It is the *query* that decides what a head looks for. Here are the words of this book's example sentence,
+# Why can heads share at all? If tokens are books, and keys a catalogue in which a head looks up where to read, it is
+# the *query* that decides what the head looks for. Here are the words of this book's example sentence,
 # unchanged, as keys and as values, and two queries made by hand: one looks for animals, the other for qualities.
 
 # %%
@@ -111,17 +230,13 @@ display.show(weights, ["animal?", "quality?"], one.WORDS, heat=True)
 # al.](../docs/references.md#ainslie-2023)]. With g = h, every group is a single head, and this is
 # multi-head attention as before. With g = 1, it is multi-query attention.
 #
-# In the package, grouped-query attention is a subclass of [chapter 7's multi-head
+# In the package, `GroupedQueryAttention` is a subclass of [chapter 7's multi-head
 # attention](07_multihead_attention.ipynb). Its $W_K$ and $W_V$, stored transposed as in `nn.Linear`,
-# have g · d rows instead of h · d. Then each KV head is repeated for its group, and the heads attend as before.
-
-# %%
-from annotated_attention.modern import GroupedQueryAttention, repeat_heads
-
-display.annotated(repeat_heads)
+# have g · d rows instead of h · d. Then `repeat_heads` repeats each KV head for its group, and the heads attend as
+# before.
 
 # %% [markdown] name="which-heads-share"
-# One line does the work. Two PyTorch functions could do it: their names differ in one word, and their results
+# Two PyTorch functions could do that: their names differ in one word, and their results
 # have the same shape. Which of 2 KV heads does each of six query heads get?
 
 # %%
@@ -198,7 +313,7 @@ display.finish(
 )
 
 # %% [markdown]
-# Not the latent. It takes 27 numbers, as many as 2.25 KV heads, and MQA gets by with 12. With
+# Not the latent, at these widths. It takes 27 numbers, as many as 2.25 KV heads, and MQA gets by with 12. With
 # four heads it even keeps more than two groups do. Its strength is that it stays as it is when the heads
 # become many: 128 of them still share a latent worth 2.25 KV heads [[DeepSeek-AI 2024, section
 # 2.1.4](../docs/references.md#deepseek-2024)].
@@ -280,24 +395,18 @@ print("✓ Read in chunks: what all tokens at once give, and only g heads are ke
 # PyTorch counts the FLOPs for one new token after 1,000 others, at e = 512 with 8 query heads. The
 # two formulas in the assertions come from [Counting](14_counting.ipynb).
 
-# %%
-rows = {}
+# %% tags=["proof"]
 for g in (8, 4, 2, 1):
     module = CachedAttention(512, 8, num_kv_heads=g, batch_first=True, device="meta")
     cache = KVCache()
     cache.append(*(torch.empty(1, g, 1000, 64, device="meta") for _ in range(2)))
     with FlopCounterMode(display=False) as counter:
         module(torch.empty(1, 1, 512, device="meta"), cache, need_weights=True)
-    flops = counter.get_flop_counts()["Global"]
-    projections, scores = flops[torch.ops.aten.addmm], flops[torch.ops.aten.bmm]
-    rows[g] = [projections, scores, cache.numel()]
-display.show(rows, columns=["projections", "scores, mix", "kept"], corner="KV heads")
-
-# %% tags=["proof"]
-for g, (projections, scores, _) in rows.items():
-    assert projections == counting.projection_flops(1, 1, 512, shared=g * 64)
-    assert scores == counting.score_flops(1, 1001, 512)
-print("✓ The formulas say the same.")
+    counted = counter.get_flop_counts()["Global"]
+    projected, compared = counted[torch.ops.aten.addmm], counted[torch.ops.aten.bmm]
+    assert projected == counting.projection_flops(1, 1, 512, shared=g * 64)
+    assert compared == counting.score_flops(1, 1001, 512)
+print("✓ With fewer KV heads: fewer FLOPs in the projections, the same in scores and mix.")
 
 # %% [markdown]
 # The times below are milliseconds for one layer with e = 512 and eight query heads: keys for *every
@@ -343,8 +452,6 @@ assert fused == ["every head", "groups", "one head"]
 # heads of four rows become two groups of three heads:
 
 # %%
-from annotated_attention.modern import group_heads
-
 final = MultiheadAttention(24, 6, batch_first=True)
 w_k = final.in_proj_weight[24:48]              # (24, 24)
 groups = w_k.unflatten(0, (2, 3, 4))           # (2, 3, 4, 24)
@@ -357,8 +464,8 @@ assert packed[24:32].equal(averaged)
 print("✓ `group_heads` averages in the same way.")
 
 # %% [markdown]
-# Averaging alone breaks a model: its queries still ask for the old keys. The command `make seeds` shared the
-# keys of the copier of [Training](12_training.ipynb), trained from five seeds for 300 steps, and trained on:
+# Averaging alone breaks a model, as above: its queries still ask for the old keys. The command `make seeds` shared the
+# keys of the copier, trained from five seeds for 300 steps, and trained on:
 # fifteen steps are one twentieth. Besides **averaged** heads, it tried three other ways: **first** keeps the
 # first head of each group and drops the others, **new** draws $W_K$ and $W_V$ anew, and **from scratch** trains
 # a model with shared keys from the beginning. The table has the lowest and highest accuracy of five runs.
@@ -393,7 +500,6 @@ display.show(table, columns=[0, 15, 75, 300], corner="after steps")
 # The code that shares and trains on:
 
 # %%
-training = chapters.load("12_training")
 CHECKED = (0, 5, 15, 30, 75)  # steps
 
 
@@ -455,7 +561,6 @@ q, latents, U = torch.randn(3, 4), torch.randn(3, 8), torch.randn(8, 4)
 keys = latents @ U                  # (3, 4)
 plain = q @ keys.mT                 # (3, 3)
 absorbed = (q @ U.mT) @ latents.mT  # (3, 3)
-display.show(absorbed, range(3), range(3), corner="scores")
 
 # %% tags=["proof"]
 torch.testing.assert_close(absorbed, plain)
@@ -469,7 +574,8 @@ print(
 # are: for each head, one product of the two would be as wide as the latent, and larger than both together. In
 # memory, the latents now serve as both keys and values, like the single KV head of multi-query attention. But each
 # head still has keys of its own, because its query now contains its own $U$.
-#
+
+# %% [markdown] name="rotations-are-not-absorbed"
 # ### Why positions stand apart
 #
 # In [Positions](20_positions.ipynb), queries and keys are rotated by their positions. Rotate the
@@ -504,7 +610,13 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # > A text of a single token hides both: the softmax over a single key gives the same weight for any
 # > score. Compare the two forms on more.
 #
-# In code and papers, these parts have names:
+# %% [markdown]
+# <!-- deeper: In the class -->
+# ### Going deeper: In the class
+#
+# `compress` makes what is kept: `kv_down` gives c + r numbers for each token, and the short key among
+# them is rotated. `attend_absorbed` brings the queries to the latents. In it, `k_up` holds $U^\top$ of all
+# heads, and the latents are both keys and values. In code and papers, these parts have names:
 #
 # | here | there | in DeepSeek-V3 |
 # |---|---|---|
@@ -512,14 +624,6 @@ print(f"the scores: up to {scores.abs().max():.1f} in size")
 # | width r of the short key, `k_pe` | `qk_rope_head_dim` | 64 |
 # | width of the latent from which its queries are made | `q_lora_rank` | 1,536<!-- quoted --> |
 # | plain; absorbed | MHA mode; MQA mode | |
-
-# %% [markdown]
-# <!-- deeper: In the class -->
-# ### Going deeper: In the class
-#
-# `compress` makes what is kept: `kv_down` gives c + r numbers for each token, and the short key among
-# them is rotated. `attend_absorbed` brings the queries to the latents. In it, `k_up` holds $U^\top$ of all
-# heads, and the latents are both keys and values.
 
 # %%
 from annotated_attention.modern import LatentAttention
@@ -560,34 +664,6 @@ torch.testing.assert_close(torch.cat(chunks, 1), plain)
 assert cache.numel() == 2 * 7 * (8 + 2)
 print(f"✓ Plain or absorbed, at once or in chunks: equal, with {len(inputs)} gradients.")
 
-# %% [markdown]
-# ## What each way gives up
-#
-# With one KV head, all heads compare the same d features. With latents, the 128 keys of a token, 16,384 numbers
-# in all, are made from the same 512, so they cannot all differ freely. Does that hurt? The table quotes
-# two papers [[Ainslie et al., table 1](../docs/references.md#ainslie-2023); [DeepSeek-AI 2024, tables 8 and
-# 9](../docs/references.md#deepseek-2024)]. Compare within a row: each is one kind of model, built in two or
-# three ways. No row has both GQA and MLA. (MoE: a mixture of experts.)
-
-# %% tags=["fold-input"]
-QUOTED = {  # MHA, GQA with 8 KV heads, MQA, MLA
-    "T5-XXL, 7 tasks": (47.2, 47.1, 46.6, ""),
-    "7B, MMLU": (45.2, 41.2, 37.9, ""),
-    "16B MoE, MMLU": (48.7, "", "", 50.0),
-    "250B MoE, MMLU": (57.5, "", "", 59.0),
-}
-columns = ["MHA", "GQA-8", "MQA", "MLA"]
-display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
-
-# %% [markdown]
-# In the first row, GQA costs 0.1<!-- quoted --> points, in the second 4.0<!-- quoted -->. The first was a trained model whose heads were
-# [averaged](#cell-id=fewer-keys-for-a-trained-model); it was trained on for one twentieth of its
-# steps, and tuned for each task, mostly summaries.
-# The models of the second were trained from scratch and asked for knowledge. So *GQA costs nothing* is
-# a claim about a model and its tasks. And the last two rows go the other way: MLA keeps 14 %<!-- quoted --> and
-# 4 %<!-- quoted --> of the numbers, and its score is *higher*. These are measurements by MLA's own inventors, and in one of the eight comparisons that they
-# print, MLA is behind: 50.9<!-- quoted --> against 51.6<!-- quoted -->.
-
 # %% [markdown] name="on-eight-gpus"
 # ## One GPU or eight
 #
@@ -606,7 +682,7 @@ display.show(QUOTED, columns=columns, decimals=1, corner="model, score")
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 WAYS = {  # query heads, widths of a key and a value, KV heads, numbers kept
     "each head its own": (128, 192 + 128, 128, 128 * (192 + 128)),
     "GQA, 8 KV heads": (128, 128 + 128, 8, 8 * (128 + 128)),
@@ -680,10 +756,9 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # Sharing out heads moves the first two ways down and to the left: an eighth of the bytes, and of the
 # FLOPs. MLA moves straight down. On one H100 it takes 0.34 ns where GQA takes 1.22. On each of eight GQA takes
 # 0.15, and MLA still 0.34. **Seven more H100s make this part of decode eight times as fast for GQA, and not at
-# all for MLA**, as long as a step has one query token. With its 242 FLOPs a byte, MLA's ring stands just under the H100's line. Under load the clock
-# falls and the line with it, to 258<!-- quoted --> FLOPs a byte in DeepSeek's note on its kernel [[FlashMLA](../docs/references.md#flash-mla)]:
-# MLA then waits for memory and arithmetic about equally. With two query tokens in a step, as
-# [speculative decoding](21_cache.ipynb#cell-id=going-back-and-branching) or multi-token prediction brings them, it is 484 FLOPs a byte: over the
+# all for MLA**, as long as a step has one query token. With its 242 FLOPs a
+# byte, MLA's ring stands just under the H100's line. With two query tokens in a step, as [speculative
+# decoding](21_cache.ipynb#cell-id=going-back-and-branching) or multi-token prediction brings them, it is 484: over the
 # line, and there more GPUs help. So they do on an A100: 0.89 ns become 0.58.
 #
 # So MLA is served in another way. Give each GPU texts of its own, with all heads, and every latent is kept and
@@ -702,8 +777,10 @@ display.finish(drawing, name="one-or-eight", alt=f"{alt}.")
 # are rotated back by that of the query, $R_i^\top \sum_j w_j R_j v_j$, so that only
 # distances count. Most layers keep one such vector for 4 tokens, or for 128 ([All at
 # once](24_windows.ipynb#cell-id=all-at-once)), and one head cannot be shared out among GPUs, either.
-#
-# ### Plain or absorbed: ask the chunk
+
+# %% [markdown]
+# <!-- deeper: Plain or absorbed: ask the chunk -->
+# ### Going deeper: Plain or absorbed: ask the chunk
 #
 # For one new token, the plain form makes the keys and values of all kept tokens again; absorbed is far cheaper.
 # When a whole prompt is read, each key serves thousands of queries, and it pays to make it once, and compare 192
@@ -733,6 +810,8 @@ display.show(rows, columns=columns, decimals=0, corner="tokens in all")
 # kept token, so their number cancels: 512 · 256 / 768 is 171. Chunks of servers have some thousand tokens, so they
 # take the plain form, and decode the absorbed one. (These are FLOPs alone; the plain form also writes
 # the keys that it makes, and reads them again.)
+#
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
