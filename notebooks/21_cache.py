@@ -29,7 +29,6 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention import block_future, counting
 from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
@@ -133,12 +132,12 @@ calls, ends = serve(), {}
 assert max(sum(taken.values()) for taken in calls) == 6
 drawing, (ax,) = display.panels(540, 190)
 read = dict.fromkeys(PROMPTS, 0)
-for call, taken in enumerate(calls, 1):
+for at, taken in enumerate(calls, 1):
     for name, count in taken.items():
         y, prompt = -[*PROMPTS].index(name), read[name] < PROMPTS[name]
-        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, call
-        ax.bar(call, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
-        ax.text(call, y, count, ha="center", va="center", fontsize=13)
+        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, at
+        ax.bar(at, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
+        ax.text(at, y, count, ha="center", va="center", fontsize=13)
 for name in ends:
     ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
 ax.text(1.6, -2, "C waits", va="center", fontsize=13)

@@ -30,6 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention import MultiheadAttention, counting
 from annotated_attention.counting import cache_bytes, short
+from annotated_attention.modern import GroupedQueryAttention, group_heads
 from annotated_book import chapters, display, measured
 
 # %% [markdown] name="same-bytes"
@@ -44,8 +45,6 @@ from annotated_book import chapters, display, measured
 # latent of a token, and `up` the keys and values of all heads from it:
 
 # %% tags=["hide-input"]
-from annotated_attention.modern import GroupedQueryAttention, group_heads
-
 training = chapters.load("12_training")
 copier, _ = training.learn_to_copy(2, 4)
 
