@@ -903,7 +903,8 @@ exercises.fewer_keys.check_token_bytes.folded(token_bytes)
 # > **In short.** Query head i attends with the keys and values of KV head $\lfloor i\,g /
 # > h \rfloor$: $g = h$ is multi-head, $g = 1$ multi-query, anything in between grouped-query
 # > attention. Latent attention keeps $\ell = \mathrm{norm}(x\,W_{\text{down}})$ and makes the keys
-# > and values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$.
+# > and values of each head from it, or absorbs: $q\,(\ell U)^\top = (q\,U^\top)\,\ell^\top$. With as many numbers, a
+# > latent can do what KV heads do, but for rotations.
 # >
 # > Queries `(b, h, n, d)`, keys and values `(b, g, m, d)`, latents `(b, 1, m, c)`. A token keeps
 # > 2 · g · d numbers in each layer, or c + r.
