@@ -7,8 +7,8 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# Two classes are asked the question of the first page: what does *it* mean? They differ in a part of one line, which one of
-# them has lost.
+# Two classes are asked the question of the first page: what does *it* mean? One of them has lost a part
+# of one line.
 
 # %% tags=["fold-input"]
 import math
@@ -106,7 +106,7 @@ display.margin(PlainAttention, MADE_IN)
 # %% [markdown] name="all-of-it-in-18-lines"
 # Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
 # heads' axis to the mask: it takes `(b, n, m)`, and `blocked[:, None]` is `(b, 1, n, m)`. So padding, `(b, m)`, goes in as
-# `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
+# `padding[:, None]`, with one new axis less than in the last chapter, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
 # nothing.
 #
 # ## One call
@@ -466,8 +466,7 @@ assert refused == len(WHEELS)
 # give this answer. Would your class do for a model that nobody made by hand?
 #
 # The book brings one, a **storyteller**: two layers of two heads, which have learned to tell stories word by word. Take
-# the attention out of both its layers, put yours in with the same numbers, and ask what comes next. (In the code,
-# `chapters.load` gives what its chapter defines: `shipped` loads the model, `as_ids` numbers the words.)
+# the attention out of both its layers, put yours in with the same numbers, and ask what comes next.
 
 
 # %% tags=["fold-input"]
@@ -490,7 +489,7 @@ class Inside(nn.Module):
 
 def next_words(model, texts):
     """Give the likeliest word after each text."""
-    world = chapters.load("10_a_little_world")
+    world = chapters.load("10_a_little_world")  # what that chapter defines
     logits = model(world.as_ids([f"/ {text}".split() for text in texts]))  # (b, n, v)
     return [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
 
@@ -498,7 +497,7 @@ def next_words(model, texts):
 # %%
 def attending(kind):
     """Load the storyteller, and let it attend with another class."""
-    model = chapters.load("10_a_little_world").shipped()
+    model = chapters.load("10_a_little_world").shipped()  # trained
     for layer in model.layers.layers:
         layer.self_attn = Inside(kind, layer.self_attn)
     return model
@@ -635,6 +634,9 @@ print("✓ With your class the storyteller is what it was, up to rounding, on 10
 # which each word works on what it has collected, so that the next layer can ask a better question.
 
 # %% [markdown] name="dropout"
+# <!-- deeper: Before you swap -->
+# ### Going deeper: Before you swap
+#
 # Is your class to take the place of PyTorch's, or the other way round? [Before you
 # swap](../docs/package/before-you-swap.md) lists what raises no error then. And
 # to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
@@ -650,6 +652,9 @@ for kind in (nn.MultiheadAttention, MultiheadAttention):
     again = dropping.eval()(y, y, y)[1].sum(-1)  # (2, 4)
     assert again.allclose(torch.ones_like(again))
 print("✓ With dropout, some rows add up to another sum in training; in evaluation, none.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## More exercises

@@ -48,8 +48,13 @@ def speak():
 speak()
 
 # %% [markdown]
-# No. B says *cat ran fox because it was gone*: the cat, whatever *it* was. A says *milk was gone*, although it has never read of
-# a cat that drinks milk. On this page you build A's attention, from a pencil. In step 7 you make B's mistake, and at the
+# <details><summary>What do you expect?</summary>
+#
+# No. B says *cat ran fox because it was gone*: the cat, whatever *it* was.
+#
+# </details>
+#
+# A says *milk was gone*, although it has never read of a cat that drinks milk. On this page you build A's attention, from a pencil. In step 7 you make B's mistake, and at the
 # end A speaks with a class that you have written. Set aside some minutes: reading and exercises, the first
 # with a pencil, take 40.
 #
@@ -66,7 +71,7 @@ first_look(name="short-path-it", merge=False)
 # %% [markdown]
 # The number at a word is how much a head looks at it, and a curve is as wide as what comes back from it. Head 1 looks at the
 # cat as much as at *thirsty*, and gets nothing from the cat. But the cat is the only animal here, so what is said of an
-# animal is said of the cat.
+# animal is said of the cat. A word that asks for nothing, such as *the*, looks at all alike, and gets the average.
 #
 # ## 1. One head with a pencil
 #
@@ -313,7 +318,8 @@ display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” g
 # 2 = 6$ for its animal and its quality, *sweet* as much for its food and its quality, and both hand over 2: the same
 # answer in both sentences. Another $W_V$ could tell these two apart, but **one head has one set of shares for all that it
 # hands over**: what comes back is one
-# [mixture](02_two_heads.ipynb), and two questions get answers that hang together. Two heads keep two sums apart.
+# [mixture](02_two_heads.ipynb), and what is found for one question is in the answer to the other, too. Two heads keep two
+# sums apart.
 
 # %% tags=["proof"]
 for x in (first, second):
@@ -334,7 +340,8 @@ print("✓ In the first place: what one head gave. A head for both tells nothing
 # With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, as `W_QS`,
 # `W_KS` and `W_VS`, multiply once, and cut the result into h pieces. `chunk` cuts along the last axis, and `stack` lays
 # the pieces on each other, in a new axis in front. A stack of heads goes through the same `attend`, since PyTorch's
-# products run over any axes in front, each head for itself.
+# products run over any axes in front, each head for itself. (`zip(*HEADS)` gives the $W_Q$ of all heads, then their $W_K$,
+# then their $W_V$.)
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(parts, 1) for parts in zip(*HEADS))  # (e, h * d)
@@ -609,8 +616,8 @@ found = [torch.autograd.grad(x[0].sum(), wide)[0] for x in outputs]
 display.show(torch.cat(found, 1), features, ["once", *"   ", "twice", *"   "])
 
 # %% [markdown]
-# All 16 are NaN, although the loss never read those rows. Their gradient is 0, but on the way back to the
-# values it is multiplied by the shares of the row, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
+# All 16 are NaN, although the loss never read those rows. The gradient of the values is that of the rows,
+# times the shares; for those rows it is 0, but their shares are NaN, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
 #
 # So fill twice, the scores before the softmax and the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
 # follows the NaN on its way, shows which other cures fail, and finds it in PyTorch's own class.
@@ -684,7 +691,7 @@ display.margin(
 # mask (b, n, m) the axis of the heads.
 #
 # > **Pitfall.** A mask for all sentences is `future[None]`, and one for all queries is `padding[:, None]`, all that a
-# > model needs that only reads, such as BERT. Given bare,
+# > model needs that only reads, such as BERT. Without that new axis,
 # > both raise, if you are lucky. With as many sentences or words as heads there is no error, and each head hides
 # > something else.
 
