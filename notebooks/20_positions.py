@@ -62,7 +62,7 @@ def middle(kind: str, tested: str = "as trained") -> Tensor:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(560, 300)
+drawing, (ax,) = display.panels(345, 300)
 LOOKS = (("b", ":"), ("d", "-."), ("n", "-"), ("h", "--"), ("m", "-"))
 said = []
 for kind, (letter, style) in zip(NAMES, LOOKS):
@@ -72,9 +72,9 @@ for kind, (letter, style) in zip(NAMES, LOOKS):
     ax.fill_between(range(5), low, high, alpha=0.15, linewidth=0, **look)
     ax.plot(line, linestyle=style, marker="o", markersize=5, **look)
     y = line[-1] + {"ALiBi": 0.02, "buckets": -0.03}.get(kind, 0)
-    ax.text(4.12, y, f"{kind} {line[-1]:.2f}", va="center", fontsize=13, **look)
+    ax.text(4.2, y, f"{kind} {line[-1]:.2f}", va="center", fontsize=12, **look)
     said.append(f"{kind} {line[0]:.2f} to {line[-1]:.2f}")
-ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.2, 5.2))
+ax.set(xlabel="places up to", ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.2, 6.4))
 ax.set_xticks(range(5), STRETCHES)
 caption = "Lines: the median of five seeds; bands: the lowest and the highest."
 alt = f"Accuracy from the first stretch to the last: {'; '.join(said)}."
@@ -842,8 +842,8 @@ display.show(table, columns=columns, corner="positions")
 # wide spread, where RoPE finds nearly all in 400 steps. It has to subtract: one head looks at both seats, another at the last one and *lowers* it (the fold shows one). A rotary head can look
 # at the first seat alone. So ALiBi has decided that near is better, and training has to work around it; RoPE and buckets
 # leave it to training. Then why not buckets? A bias has to get into the fused kernel, which adds it
-# score by score. A rotation is finished before that kernel begins. That is why the
-# loser wins: its fault is mended by a few slower hands, and it decides nothing for the model.
+# score by score. A rotation is finished before that kernel begins. So much
+# speaks for the loser: a few slower hands mend its fault, and it leaves near and far to training.
 
 # %% [markdown]
 # <!-- deeper: the task, the model, and what its heads do -->
