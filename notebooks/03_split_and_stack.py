@@ -68,10 +68,23 @@ read_aloud([1, 2, 4, 8])
 
 
 # %% tags=["hide-input"]
+def questions(world):
+    """List questions about what an animal drank or ate, and whom it meant."""
+    return {
+        f"the {who} {verb} {what} because it was {quality} . so the": (who, what)[side]
+        for verb in ("drank", "ate")
+        for who in world.ANIMALS
+        for what in world.TAKES[verb]
+        for side, qualities in enumerate(world.REASONS[verb])
+        for quality in qualities
+    }
+
+
+# %% tags=["hide-input"]
 def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
     """Ask a storyteller, let it write 200 stories, and count."""
     ten = chapters.load("10_a_little_world")
-    meant = chapters.load("07_multihead_attention").questions(ten)
+    meant = questions(ten)
     with torch.no_grad():
         logits = model(ten.as_ids([f"/ {text}".split() for text in meant]))[:, -1]  # (b, v)
         said = {text: ten.WORDS[i] for text, i in zip(meant, logits.argmax(-1))}

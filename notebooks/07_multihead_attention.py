@@ -543,23 +543,11 @@ def slipped(name):
     return names["PlainAttention"]
 
 
-def questions(world):
-    """List questions about what an animal drank or ate, and whom it meant."""
-    return {
-        f"the {who} {verb} {what} because it was {quality} . so the": (who, what)[side]
-        for verb in ("drank", "ate")
-        for who in world.ANIMALS
-        for what in world.TAKES[verb]
-        for side, qualities in enumerate(world.REASONS[verb])
-        for quality in qualities
-    }
-
-
 # %% tags=["hide-input"]
 def examine(name):
     """Ask a storyteller with one slip, and let it write."""
     world, model = chapters.load("10_a_little_world"), attending(slipped(name))
-    meant = questions(world)
+    meant = chapters.load("03_split_and_stack").questions(world)
     right = sum(map(str.__eq__, next_words(model, meant), meant.values()))
     told = world.write(model, 200)
     facts = [*next_words(model, TWINS), right, world.possible(told)]
