@@ -3,7 +3,7 @@
 #
 # *How does a model know which word comes first?*
 #
-# *18 minutes and 8 of exercises. Afterwards you have written the whole Transformer, and can say how it
+# *16 minutes and 14 of exercises. Afterwards you have written the whole Transformer, and can say how it
 # knows the order of words.*
 #
 # > the cat drank the milk
@@ -16,17 +16,17 @@
 # written into the word's vector, before the first layer.
 #
 # In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
-# that run at different speeds. Then you put everything together, from the layers of the last chapter,
-# in fewer than thirty lines of your own. That is the whole Transformer of 2017. Its encoder, on
-# the left, reads a sentence. Its decoder, on the right, writes a shorter one, word by word: it has come as far
-# as *the cat was*, and *thirsty* is next. This chapter adds what stands outside the dashed frames.
+# that run at different speeds. Then you put everything together, from the layers of the last chapter. That is the
+# whole Transformer of 2017. Its encoder, on
+# the left, reads a sentence. Its decoder, on the right, answers, word by word: it has come as far
+# as *the cat was*, and at the end of this page it will say the next word by itself. This chapter adds what stands
+# outside the dashed frames.
 
 # %% tags=["fold-input"]
 import math
 
 import torch
 import torch.nn.functional as F
-from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 import annotated_attention
@@ -60,7 +60,7 @@ display.whole_transformer(*parts, sentences, name="whole-transformer")
 #
 # </details>
 
-# %%
+# %% tags=["fold-input"]
 it, cat = one.WORDS.index("it"), one.WORDS.index("cat")
 torch.manual_seed(9)
 layer = layers.EncoderLayer(4, 2, 16)
@@ -82,12 +82,19 @@ print(
 # This holds for every word, and no weight of the layer belongs to a place. (A decoder has a causal mask, which tells
 # earlier words from later ones, and [some models have nothing else](20_positions.ipynb).) Can training help? Eight
 # nouns make 56 sentences like the two at the top, *the … drank the …*. Train a layer for 200 steps, on all of them at
-# once, to name the drinker: the row of *drank* scores every word. The argument `places` will come in later; here it is
-# 0. What share does the layer get right, of the very sentences that it has seen 200 times?
+# once, to name the drinker: the row of *drank* scores every word. What share does it get right, of the
+# very sentences that it has seen 200 times?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Half. It can learn that one of the two nouns drank, and no more: both orders of a pair are one and the same bag of
+# words, so whatever it answers to one of them, it answers to the other.
+#
+# </details>
 
 
 # %%
-def who_drank(stories: Tensor, places: Tensor | float) -> float:
+def who_drank(stories: Tensor, places: Tensor | float = 0) -> float:
     """Train a layer to name the drinker, and give the share that it gets right."""
     torch.manual_seed(9)
     table, layer = nn.Embedding(10, 24), layers.EncoderLayer(24, 4, 48)
@@ -104,11 +111,10 @@ def who_drank(stories: Tensor, places: Tensor | float) -> float:
 stories = torch.tensor(
     [[0, i, 1, 0, j] for i in range(2, 10) for j in range(2, 10) if i != j]
 )
-print(f"{who_drank(stories, places=0):.2f} of the drinkers")
+print(f"{who_drank(stories):.2f} of the drinkers")
 
 # %% [markdown]
-# Half of them. It has learned that one of the two nouns drank, and that is as far as it gets: both orders of a pair are
-# one and the same bag of words, so whatever it answers to one of them, it answers to the other.
+# Half: whoever drank, it can only toss a coin.
 
 # %% [markdown] name="clocks"
 # ## Clocks
@@ -130,8 +136,7 @@ print(f"{who_drank(stories, places=0):.2f} of the drinkers")
 #
 # $$\mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding. Here is its code.
-# In the shapes of these lines, and of no others in this chapter, `...` stands for the e / 2 clocks:
+# With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding (`...` in the comments is e / 2):
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -141,16 +146,15 @@ display.annotated(sinusoidal_code)
 # %% [markdown]
 # With e = 8 there are four clocks, and each turns ten times more slowly than the one before:
 
-# %%
+# %% tags=["fold-input"]
 code = sinusoidal_code(100, 8)  # (100, 8)
 hands = [f"{part} {clock}" for clock in (1, 2, 3, 4) for part in ("sin", "cos")]
 some = [0, 1, 2, 10, 50]
 display.show(code[some], some, hands, corner="position")
 
 # %% [markdown]
-# The figure draws these numbers as hands. A hand starts at the top and turns
-# clockwise. The sine is how far its tip lies to the right, and the cosine is how far the tip lies
-# up. If the figure has sliders, try two things:
+# As hands, which start at the top and turn clockwise, the sine is how far the tip lies to the right, and the cosine how far up.
+# Try two things:
 #
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself. The last
 #    clock hardly moves, and tells the beginning of a text from its far end.
@@ -212,13 +216,11 @@ exercises.transformer.check_angles.folded(my_angles)
 # $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
 #
 # That angle is the clock's speed times the distance. So the dot product depends on how far apart
-# two positions are, and on nothing else. The line with the tick asserts this, for 64 positions and 64 clocks.
+# two positions are, and on nothing else: here for three of 64 positions, with 64 clocks.
 
-# %%
+# %% tags=["hide-input"]
 code = sinusoidal_code(64, 128)  # (64, 128)
 alike = code @ code.T            # (64, 128) x (128, 64) -> (64, 64)
-distances = [0, 1, 2, 4, 8, 16, 32]
-display.show(alike[:1, distances], ["dot product"], distances, corner="distance")
 
 # %% tags=["proof"]
 for distance in range(64):
@@ -253,13 +255,24 @@ display.finish(
 #
 # Why sines and cosines, and not some other curves? The authors guess that with these curves, a
 # model easily learns to attend to a word *at a certain distance*. Their reason: for each distance,
-# one fixed matrix moves every position by that distance. Find the matrix that moves a position
-# three words ahead, by least squares over 400 positions, without using the formula. (Positions are rows, so it
-# stands on their right.)
+# one fixed matrix moves every position by that distance. Is there one that moves every position three words ahead?
+# Ask least squares, which knows neither sines nor clocks, and give it 400 positions. (Positions are rows, so the matrix
+# stands on their right.) Of its 8 × 8 numbers, how many are not zero?
+#
+# <details><summary>What do you expect?</summary>
+#
+# Sixteen. Each clock turns by itself, and to turn a hand takes four numbers: two cosines and two sines of the angle. Four
+# clocks make four such blocks, and no clock has to know another.
+#
+# </details>
 
-# %% tags=["proof"]
+# %%
 positions = sinusoidal_code(400, 8)                                 # (400, 8)
 shift = torch.linalg.lstsq(positions[:-3], positions[3:]).solution  # (8, 8)
+rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in shift.tolist()]
+display.show(rows, hands, hands, decimals=3)
+
+# %% tags=["proof"]
 torch.testing.assert_close(positions[:-3] @ shift, positions[3:])
 turns = []
 for i in range(4):
@@ -267,25 +280,13 @@ for i in range(4):
     cosine, sine = angle.cos(), angle.sin()
     turns.append(torch.stack([cosine, -sine, sine, cosine]).view(2, 2).double())
 torch.testing.assert_close(shift, torch.block_diag(*turns), atol=1e-6, rtol=0)
+assert sum(x != "·" for row in rows for x in row) == 16
 print("✓ The matrix moves all 397 positions: it turns each clock by three words.")
 
 # %% [markdown]
-# One matrix moves every position, up to rounding, and it is made of rotations: for each clock a block of four numbers
-# that turns its hand by the angle of three words, and zeros elsewhere. And turning two vectors by the same angles does
+# One matrix moves every position, and it is made of rotations. So a model that wants to look three words back can have
+# this matrix in its weights. And turning two vectors by the same angles does
 # not change their dot product. That is why the three curves are one.
-
-# %% [markdown]
-# <!-- deeper: The matrix -->
-# ### Going deeper: The matrix
-#
-# As least squares found it, from the positions alone. A dot is a zero:
-
-# %%
-rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in shift.tolist()]
-display.show(rows, hands, hands, decimals=3)
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Adding the position
@@ -308,7 +309,14 @@ counts = ", ".join(f"{found} for {length} words" for length, found in needed.ite
 print(f"✓ Of 512 directions, these hold 99 % of what tells positions apart: {counts}.")
 
 # %% [markdown]
-# Does an attention *score*, too, depend on the distance alone? It compares sums, a word $w$ plus a clock $c$, and
+# A model can also learn a vector for each position; the paper found that this works about equally well. But it
+# learns nothing for a position that no training text had.
+
+# %% [markdown]
+# <!-- deeper: What a score sees of the distance -->
+# ### Going deeper: What a score sees of the distance
+#
+# A *score* compares sums, a word $w$ plus a clock $c$, and
 # not directly: the query's sum passes through $W_q$ and the key's, $w' + c'$, through $W_k$. That makes four terms:
 #
 # $$\begin{gathered} \textcolor{#0067a5}{w}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
@@ -316,23 +324,23 @@ print(f"✓ Of 512 directions, these hold 99 % of what tells positions apart: {c
 # {} + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
 # + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#b34700}{c'}^\top \end{gathered}$$
 #
-# Only the first knows nothing of places. In the second and third, a word meets a clock, and both change when the
+# Only the first knows nothing of places. In the second and third, a word meets a clock, and both terms change when the
 # sentence moves. And in the last the two clocks do not meet as they are: the matrices come between. Draw two at random,
 # and look at this term for all pairs of places three apart:
 
 # %%
+torch.manual_seed(9)
 W_q, W_k = torch.randn(2, 128, 128).double() / 128**0.5
 queries, keys = code @ W_q, code @ W_k  # (64, 128), (64, 128)
 term = (queries @ keys.T).diagonal(3)   # (61,)
 print(f"from {term.min():.1f} to {term.max():.1f}")
 
 # %% [markdown]
-# The same distance, and very different scores. So the clocks make it easy to look three words back, but nothing forces a model to
-# see the distance alone. The chapter [Positions](20_positions.ipynb) begins there, and turns queries and keys instead.
-#
-# A model can also learn a vector for each position, and the paper found that this works about equally well. But a
-# learned vector is of use only if some training text had a word at that position. The clocks have numbers for
-# every position, though a model that was trained on shorter texts need not know what to do with them.
+# The same distance, and very different scores: nothing forces a model to see the distance alone.
+# The chapter [Positions](20_positions.ipynb) begins there, and turns queries and keys instead.
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: Positions along the wrong axis -->
@@ -370,7 +378,9 @@ display.show(
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
 # The paper uses the same table at both ends of the model: at the input it turns ids into vectors,
 # and at the output, transposed, it turns the last vectors into a score for each word. The output
-# wants small numbers in the table, of size $1 / \sqrt e$: each of its scores adds up e products. At
+# wants small numbers in the table, of size $1 / \sqrt e$. There a word's score adds up e products, of its row in the table and of a
+# vector whose numbers the last norm has brought to size 1: e products of size $1 / \sqrt e$, some positive and some negative, add
+# up to a score of about size 1. At
 # the input so small a word would drown in the position that is added to it, so the word is
 # multiplied by $\sqrt e$. The paper gives no reason; this one fits.
 
@@ -428,29 +438,77 @@ display.show(rows, columns=columns, corner="e, drawn with")
 # %% [markdown] name="the-whole-model"
 # ## The whole model
 #
-# Besides its words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
-# with *start*, so that there is a row that scores its first word.
+# Now everything is there. Besides its words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
+# with *start*, so that there is a row that scores its first word. And these are the parts, not yet connected:
 
-# %%
-WORDS = ["·", "start", "end", *one.WORDS]  # id 0 is padding
+# %% tags=["hide-input"]
+MORE = ["dog", "tea", "bird", "soup", "mouse", "juice"]
+WORDS = ["·", "start", "end", *one.WORDS, "sweet", *MORE]  # id 0 is padding
 PAD, START, END = 0, 1, 2
 
-# %% [markdown]
-# Now everything is there. Read the class beside the picture at the top: `encode` is
-# its green half, `decode` its blue half, and what passes from one to the other is the memory. (The
-# padding mask of what is read is needed in both. What is written needs none: its padding stands on the right,
-# where the causal mask hides it.)
-
 
 # %%
-class Transformer(nn.Module):
-    """Read the ids of one sentence, and score the next word at each place of another."""
+class Parts(nn.Module):
+    """What a Transformer is made of."""
 
     def __init__(self, vocab: int, e: int, h: int, depth: int, wide: int) -> None:
         super().__init__()
         self.words = Words(vocab, e)
         self.encoder = nn.ModuleList(layers.EncoderLayer(e, h, wide) for _ in range(depth))
         self.decoder = nn.ModuleList(layers.DecoderLayer(e, h, wide) for _ in range(depth))
+
+
+# %% tags=["hide-input"]
+display.whole_transformer(
+    *parts, (read, "start the cat was", wrote), name="the-parts-in-place"
+)
+
+# %% [markdown]
+# ### You write the Transformer
+#
+# *Medium, 6 minutes.* Connect them, from this picture. `encode` is its green half, `decode` its blue half up to the
+# scores, and what passes from one to the other is the memory. An encoder layer takes `(x, padding)`, a decoder layer
+# `(x, memory, padding)`, and both give the next `x`; `padding` is True where `src` is padding. (What is written needs no
+# such mask: its padding stands on the right, where the causal mask inside the layer hides it.)
+
+
+# %% tags=["exercise"]
+class Transformer(Parts):
+    """Read the ids of one sentence, and score the next word at each place of another."""
+
+    def encode(self, src: Tensor) -> Tensor:
+        """Turn the ids that are read into the memory."""
+        ...  # your code here
+
+    def decode(self, tgt: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Turn the ids that are written so far into scores of the next ones."""
+        ...  # your code here
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Do one after the other."""
+        ...  # your code here
+
+
+# %%
+exercises.transformer.check_transformer(Transformer)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Both begin with `self.words`, and go through their layers in a loop: `for layer in self.encoder`.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# `decode` ends with `self.words.scores(x)`. The mask is `src == PAD`, and `forward` has to hand it on.
+#
+# </details>
+
+
+# %% tags=["solution"]
+class Transformer(Parts):
+    """Read the ids of one sentence, and score the next word at each place of another."""
 
     def encode(self, src: Tensor) -> Tensor:
         x = self.words(src)
@@ -468,15 +526,17 @@ class Transformer(nn.Module):
         return self.decode(tgt, self.encode(src), src == PAD)
 
 
+exercises.transformer.check_transformer.folded(Transformer)
+
 # %% [markdown]
-# This is the model of the paper, whose sizes were e = 512, h = 8, six layers on each side and 2048 inside the
-# feed-forward network. Dropout is left out, and attention has biases here, as in PyTorch's class. (The package has it as `Seq2SeqTransformer`, with dropout and
-# more settings, and later chapters use that.) Run a small one. It reads our sentence and a second, shorter one, and
-# the answer written so far is *start*, *the*, *cat*:
+# That is the model of the paper, whose sizes were e = 512, h = 8, six layers on each side and 2048 inside the
+# feed-forward network. Dropout is left out, and attention has biases here, as in PyTorch's class. (The package has it as
+# `Seq2SeqTransformer`, with dropout and more settings, and later chapters use that.) Run a small one. It reads our
+# sentence and a second, shorter one, and the answer written so far is *start*, *the*, *cat*:
 
 # %%
 torch.manual_seed(9)
-model = Transformer(vocab=11, e=24, h=4, depth=2, wide=48)
+model = Transformer(vocab=len(WORDS), e=24, h=4, depth=2, wide=48)
 src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b, m)
 tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
 memory = model.encode(src)
@@ -485,10 +545,8 @@ print("memory", tuple(memory.shape))
 print("scores", tuple(scores.shape))
 
 # %% [markdown]
-# At each of the three places that are written, the model gives each of the eleven tokens a score, its **logit**; the
-# softmax of the picture makes probabilities of them, which changes nothing in their order. The vectors are e
-# wide all the way; only the feed-forward networks widen them for a moment. And behind the cross-attention no shape
-# contains the length of what was read.
+# At each place that is written, every token of the vocabulary gets a score, its **logit**. Behind the cross-attention no
+# shape contains the length of what was read.
 
 # %% [markdown]
 # <!-- deeper: The same as the package's and PyTorch's -->
@@ -499,7 +557,7 @@ print("scores", tuple(scores.shape))
 # agree.
 
 # %% tags=["proof"]
-own = Transformer(11, 24, 4, 2, 48).double()
+own = Transformer(len(WORDS), 24, 4, 2, 48).double()
 future = nn.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64)
 blocked = src == PAD  # (b, m)
 masks = {"src_key_padding_mask": blocked, "memory_key_padding_mask": blocked}
@@ -525,50 +583,20 @@ for kind in (annotated_attention.Transformer, nn.Transformer):
 print(f"✓ The same scores, and the same gradients of {len(mine)} parameters.")
 
 # %% [markdown]
-# `Seq2SeqTransformer` checks what it is given. It has a table for each end unless you pass
-# `share_embeddings=True`, and it ends each stack in a norm unless you pass `final_norm=False`. These are its lines
-# for yours:
-
-# %%
-from annotated_attention import Seq2SeqTransformer
-
-steps = ("forward", "encode", "decode", "_embed", "greedy")
-display.annotated(*(getattr(Seq2SeqTransformer, step) for step in steps))
-
-# %% [markdown]
 # <!-- /deeper -->
 
 # %% [markdown]
-# ## Writing
-#
-# A row of the scores belongs to a word that is written (the first to *start*) and scores the word after it. Here are
-# the three rows of our first sentence (blue is above zero, orange below):
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(340, 150)
-sizes = (scores[0] / scores[0].abs().max()).tolist()
-inks = [[display.COLOURS["h" if a < 0 else "n"] for a in row] for row in sizes]
-cells = [[to_rgba(ink, 0.9 * abs(a)) for ink, a in zip(*pair)] for pair in zip(inks, sizes)]
-ax.pcolormesh(cells)
-ax.set_yticks([0.5, 1.5, 2.5], [WORDS[i] for i in tgt[0]])
-ax.set_xticks([i + 0.5 for i in range(11)], WORDS, rotation=60)
-ax.tick_params(length=0, labelsize=12)
-ax.set(ylim=(3, 0))
-said = ", ".join(
-    f"after {WORDS[i]} {WORDS[j]}" for i, j in zip(tgt[0], scores[0].argmax(1))
-)
-display.finish(
-    drawing,
-    name="scores-of-three",
-    alt=f"The scores of eleven tokens in three rows, as coloured cells. Highest: {said}.",
-)
-
-# %% [markdown]
-# In each row the strongest cell is the word's own: the table that scores a vector is the one that the vector came from, so to the
-# untrained model each word is its own likeliest successor.
+# ## Who was thirsty?
 #
 # To write, begin with *start*, take the likeliest next word, append it, and ask again. This is called
-# **greedy decoding**. What will this model write?
+# **greedy decoding**. What will this model answer, before any training?
+#
+# <details><summary>What do you expect?</summary>
+#
+# It stammers. The table that scores a vector is the one that the vector came from, so to the
+# untrained model each word is nearly always its own likeliest successor.
+#
+# </details>
 
 
 # %%
@@ -583,28 +611,99 @@ def greedy(model: nn.Module, src: Tensor, max_new: int) -> Tensor:
     return written
 
 
-for row in greedy(model, src, max_new=5):
-    print(*(WORDS[i] for i in row))
+print(*(WORDS[i] for i in greedy(model, src[:1], max_new=5)[0]))
 
 # %% [markdown]
-# Each further word costs a call. In training one call is enough: the whole answer goes in at once, and the causal mask
-# keeps each row from seeing a later word, so each place gets what it would get while writing. Is it so? Compare, for an
-# answer of five different words.
+# Now teach it to answer. Eight nouns make sentences like ours, *the … drank … because it was* *thirsty* or *sweet*, and
+# the answer says who was: if *thirsty*, the drinker, if *sweet*, the drink. It never reads *cat* and *milk*
+# together: those four sentences, our own among them, are kept for later.
+
+
+# %% tags=["fold-input"]
+def ids(text: str) -> list[int]:
+    """Give the ids of words."""
+    return [WORDS.index(word) for word in text.split()]
+
+
+def story(one_noun: str, other: str, was: str) -> tuple[list[int], list[int]]:
+    """Give the ids of a sentence and of its answer."""
+    who = one_noun if was == "thirsty" else other
+    asked = ids(f"the {one_noun} drank {other} because it was {was}")
+    return asked, ids(f"start the {who} was {was} end")
+
+
+NOUNS = ["cat", "milk", *MORE]
+every = [(i, j, was) for i in NOUNS for j in NOUNS for was in ("thirsty", "sweet")]
+taught = [x for x in every if x[0] != x[1] and {*x[:2]} != {"cat", "milk"}]
+kept = [x for x in every if {*x[:2]} == {"cat", "milk"}]
+asked, wanted = (torch.tensor(x) for x in zip(*(story(*x) for x in taught)))
+print(len(taught), "sentences to learn,", len(kept), "kept away")
+
+# %% [markdown]
+# In training one call is enough for a whole answer: it goes in at once, and the causal mask
+# keeps each row from seeing the word that it has to predict.
+
+# %%
+steps = [0, 20, 40, 60, 100, 200]
+optimizer, said = torch.optim.Adam(model.parameters(), lr=0.003), {}
+all_asked = torch.tensor([story(*x)[0] for x in every])  # (128, 8)
+for step in range(201):
+    if step in steps:
+        said[step] = greedy(model, all_asked, max_new=5)  # (128, 6)
+    scores = model(asked, wanted[:, :-1])                 # (108, 5, v)
+    loss = F.cross_entropy(scores.flatten(0, 1), wanted[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+for x in kept:
+    answer = said[200][every.index(x)].tolist()
+    print(*(WORDS[i] for i in story(*x)[0]), "→", *(WORDS[i] for i in answer[1:]))
 
 # %% tags=["proof"]
-n = 5
-answer = torch.tensor([[START, 3, 4, 9, 10]])  # (1, n)
-memory = model.encode(src[:1])                 # (1, 8, 24)
-at_once = model.decode(answer, memory)         # (1, n, 11)
-calls = [model.decode(answer[:, : i + 1], memory)[:, -1] for i in range(n)]
-one_by_one = torch.stack(calls, 1)  # (1, n, 11)
-torch.testing.assert_close(at_once, one_by_one)
-assert torch.equal(at_once.argmax(-1), answer)
-print("✓ The scores of all words at once are those of one word after the other.")
+for x in kept:
+    assert said[200][every.index(x)].tolist() == story(*x)[1]
+    assert said[0][every.index(x)].tolist() != story(*x)[1]
+with torch.no_grad():
+    memory = model.encode(asked[:1])
+    at_once = model.decode(wanted[:1], memory)  # (1, 6, v)
+    calls = [model.decode(wanted[:1, : i + 1], memory)[:, -1] for i in range(6)]
+torch.testing.assert_close(at_once, torch.stack(calls, 1))
+print("✓ All four are right; and words scored at once are scored as one after the other.")
 
 # %% [markdown]
-# A model that forgets the mask would find the word that it has to predict in its own input. [Training](12_training.ipynb)
-# shows what becomes of a model that sees its answer.
+# It has finished the sentence of the picture: *the cat was thirsty*. And where the two nouns have changed places, in a sentence made of the
+# same words, it says that the milk was. The model that saw a bag of words could not.
+#
+# Choose a sentence, and go back in its training. It learns what an answer looks like first, and who was thirsty last.
+
+
+# %% tags=["fold-input"]
+def words_of(row: list[int]) -> str:
+    """Give an answer's words, without start and from end on."""
+    told = [WORDS[i] for i in row[1:]]
+    return " ".join(told[: told.index("end")] if "end" in told else told)
+
+
+found = {}
+for i, now in enumerate(said.values()):
+    for x, row in zip(every, now.tolist()):
+        at = (i, NOUNS.index(x[0]), NOUNS.index(x[1]), int(x[2] == "sweet"))
+        found[at] = [words_of(story(*x)[1]), words_of(row)]
+display.strips(
+    [
+        display.Choice("steps", [str(step) for step in steps], 5),
+        display.Choice("first noun", NOUNS, 0, "list"),
+        display.Choice("second noun", NOUNS, 1, "list"),
+        display.Choice("last word", ["thirsty", "sweet"], 0, "list"),
+    ],
+    [["after", 0, "steps"], ["the", 1, "drank", 2, "because it was", 3]],
+    [display.Strip("right"), display.Strip("the model writes", 0)],
+    found,
+    split=" ",
+    room=(215, 340),
+    name="who-was-thirsty",
+)
 
 # %% [markdown]
 # ## Exercises
@@ -668,9 +767,8 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # ## What you have now
 #
 # You have written the Transformer of the paper, from token ids to scores, but for its size, its dropout and the
-# biases of its attention.
-# You have checked that an encoder layer knows no order without positions, and that with positions a
-# shift is a rotation. You have also checked that no row of the decoder sees a later word.
+# biases of its attention, and it answers. Without positions it could not have told who drank; with them, a
+# shift is a rotation.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:
@@ -692,5 +790,5 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # > The dot product of two positions depends on their distance alone. The score of two *words* at
 # > two positions does not: words are added to the positions, and $W_q$ and $W_k$ come between.
 #
-# The model only repeats itself so far. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
+# This model knows one kind of sentence. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
 # the same parts, and teaches it to tell stories.

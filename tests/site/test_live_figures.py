@@ -667,6 +667,33 @@ def where_numbers_go(data):
         yield done, [f"{way}. In a wrong place: {astray} of {n * h * d} numbers"], shown
 
 
+def strips(data):
+    names, at = [name for name, *_ in data["rows"]], list(data["start"])
+    for done, choice, to in [
+        (None, 0, 1),
+        (("button", "10", ""), 1, 7),
+        (("button", "right", ""), 0, 0),
+    ]:
+        at[choice] = to
+        texts = data["found"][" ".join(map(str, at))]
+        rows = dict(zip(names, texts, strict=True))
+        said, wrong = [], 0
+        for name, right, other in data["rows"]:
+            if right < 0:
+                continue
+            hits = [a == b for a, b in zip(rows[name], texts[right], strict=True)]
+            copied = [a == b for a, b in zip(rows[name], texts[other], strict=True)]
+            only = sum(b and not a for a, b in zip(hits, copied, strict=True)) * (other >= 0)
+            said.append(f"{name}: {sum(hits)} of {len(hits)} right")
+            said += [f"right, {only} copied"] * (other >= 0)
+            wrong += len(hits) - sum(hits) - only
+        lines = [name + text for name, text in rows.items()]
+        shown = {".aa-stage .aa-strips > div": lines}
+        if not wrong:
+            shown[".aa-stage .aa-wrong"] = []
+        yield done, said, shown
+
+
 def tune(data):
     words = [each["word"] for each in data["words"]]
     filled = {".aa-tune b": words, ".aa-tune .aa-empty": []}

@@ -32,6 +32,7 @@ from annotated_book.display.live_figures import (
     call_bytes,
     mask_merger,
     reach,
+    strips,
     tiles_visited,
     wheels,
 )
@@ -441,6 +442,28 @@ def test_a_word_hears_its_room_as_torch_does():
                 weights[room, head, place].tolist()
             )
             assert [3 * s + p for s, p, _ in heard] == rooms[room].tolist()
+
+
+@pytest.mark.parametrize("split", ["", " "])
+def test_a_strip_says_of_each_cell_what_it_is(split):
+    texts = [split.join(x) for x in ("abc", "xby", "xbd", "abcd")]
+    rows = [display.Strip("right"), display.Strip("false"), display.Strip("one", 0, 1)]
+    rows.append(display.Strip("two", 0))
+    choice = display.Choice("sign", ["<", ">"], 1)
+    figure = display.strips(
+        [choice], [["after", 0]], rows, {(1,): texts}, split=split, room=(1, 1), name="try"
+    )
+    data, wanted = given(figure), ["copied", "same", "wrong", "same", "same", "same", "wrong"]
+    assert [x["class"][0] for x in parse(figure).select("i")] == (
+        ["aa-plain"] * 6 + [f"aa-{mark}" for mark in wanted]
+    )
+    assert f"sign >. right: {texts[0]}; false: {texts[1]}" in figure.text
+    assert data["found"] == {"1": texts}
+    cells = [list(x) for x in ("abc", "xby", "xbd", "abcd")]
+    for mine, right, other in ((2, 0, 1), (3, 0, -1), (0, -1, -1)):
+        given_to = [cells[mine]] + [cells[i] if i >= 0 else None for i in (right, other)]
+        expected = strips.marks(given_to[0], given_to[1], given_to[2] or [])
+        assert script("strips")("marks", *given_to) == expected
 
 
 def test_a_set_of_wheels_finds_its_verdict():
