@@ -1,13 +1,35 @@
 // Fields for the exercises that ask for numbers: the table of the exercise, which the page carries, judges.
 
-const multiply = (text) =>
-  text.split("*").reduce((product, x) => product * (x.trim() ? Number(x) : NaN), 1);
+const NAMED = {
+  e: Math.E,
+  pi: Math.PI,
+  log: Math.log,
+  ln: Math.log,
+  sqrt: Math.sqrt,
+  exp: Math.exp,
+};
 
-/** Read a number, a product, a fraction or a number with a comma; null if it is none of them. */
+/** Read a number or a formula, such as −0,5 or math.log(8) / 4; null if it is neither. */
 function read(text) {
-  const [top, bottom = "1", ...more] = text.replaceAll("−", "-").replaceAll(",", ".").split("/");
-  const number = more.length ? NaN : multiply(top) / multiply(bottom);
-  return Number.isFinite(number) ? number : null;
+  const plain = text.toLowerCase().replaceAll("−", "-").replaceAll(",", ".");
+  const rest = plain.replace(/\b(math|np|torch)\./g, "").replaceAll("**", "^");
+  const parts = rest.match(/(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[a-z]+|\S/g) ?? [];
+  const next = (...signs) => signs.includes(parts[0]) && parts.shift();
+  const closed = (value) => (next(")") ? value : NaN);
+  const one = () => {
+    if (next("-")) return -power();
+    if (next("(")) return closed(sum());
+    const part = parts.shift() ?? "";
+    const named = Object.hasOwn(NAMED, part) ? NAMED[part] : Number(part || NaN);
+    return typeof named === "number" ? named : named(one());
+  };
+  const power = (base = one()) => (next("^") ? base ** power() : base);
+  const product = (value = power(), sign = next("*", "/")) =>
+    sign ? product(sign === "*" ? value * power() : value / power()) : value;
+  const sum = (value = product(), sign = next("+", "-")) =>
+    sign ? sum(sign === "+" ? value + product() : value - product()) : value;
+  const number = sum();
+  return parts.length || !Number.isFinite(number) ? null : number;
 }
 
 function verdict(numbers, labels, { right, wrong, praise, close }) {

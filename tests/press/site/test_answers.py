@@ -1,6 +1,7 @@
 """Fields of exercises: what the browser says of an answer is what the notebook says."""
 
 import json
+import math
 import re
 
 import pytest
@@ -65,8 +66,26 @@ def test_an_answer_that_no_row_holds_is_told_which_numbers_are_off():
 def test_numbers_are_read_as_people_write_them():
     for text, number in (("4", 4), (" −0,5 ", -0.5), ("1/8", 0.125), ("2*3", 6)):
         assert in_the_browser("read", text) == number
-    for text in ("", "1/", "x", "1/0", "2*", "1/2/3"):
+    for text in ("", "1/", "x", "1/0", "2*", "1 2", "log(8", "log()", "e8)", "log(-1)"):
         assert in_the_browser("((x) => read(x) === null)", text)
+
+
+def test_formulas_are_read_as_people_write_them():
+    eight = math.log(8)
+    for text, number in (
+        ("log(8)", eight),
+        ("ln 8", eight),
+        ("math.log(2) + math.log(4)", eight),
+        ("(Log 2 + log 4) / 4", eight / 4),
+        ("np.log(2*4)/4", eight / 4),
+        ("-log(1/8)", eight),
+        ("1 - 2 - 3", -4),
+        ("1/2/4", 0.125),
+        ("-2**2 + 2^3^0", -2),
+        ("sqrt(4) * exp(0) - e**0", 1),
+        ("1e-3", 0.001),
+    ):
+        assert in_the_browser("read", text) == pytest.approx(number), text
 
 
 def test_a_field_is_called_what_its_comment_says():
