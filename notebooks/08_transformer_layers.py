@@ -14,14 +14,16 @@
 # Then three things go wrong. The people forget who they are; they never think for themselves; and once
 # that is put right, each round is louder than the one before. A **Transformer layer** is attention with a remedy for each: a
 # **residual connection**, a **feed-forward network** and **norms**. You get it in a dozen lines. Then comes
-# a surprise: with every remedy in its place, four layers on each side can still learn nothing at all.
+# a surprise: with every remedy in its place, a model of such layers can still learn nothing at all.
 
 # %% tags=["fold-input"]
+import copy
 import json
 from importlib import resources
+from itertools import product
 
 import torch
-from matplotlib.colors import to_rgba
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import (
@@ -47,59 +49,78 @@ def apart(x: Tensor) -> float:
 # ## Attention alone forgets
 #
 # Take the eight words of [One head](01_one_head.ipynb), widened by a random matrix to e = 24 numbers, and eight
-# attention modules with random weights. In each round a word may either be *replaced* by what it has collected,
-# or keep its numbers and have the collected ones *added*. (`MultiheadAttention` is the package's from here on:
-# your class with PyTorch's names.) After each round, measure how different the words still are: the size of what
+# attention modules with random weights. In each round every word is *replaced* by what it has collected: *cat*, *milk* and
+# *thirsty* go in, and three averages of all words come out. (`MultiheadAttention` is the package's from here on: your
+# class with PyTorch's names.) After each round, measure how different the words still are: the size of what
 # differs from the mean of the eight words, as a share of the whole. At the start it is 0.74.
 #
-# If every word is replaced, what is left of this share after two rounds: about half, about a tenth, or nothing?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Nothing. The weights of a word are positive and add up to one, so what a word collects is an average of all
-# words. Averages differ less than the things averaged. The second round averages the averages.
-#
-# </details>
+# What is left of this share after two rounds: about half, about a tenth, or nothing? And three repairs are at hand, all
+# switched off. **Add**: a word keeps its numbers, and what it collects is added to them. **Think**: after each round, a
+# small network works on every word by itself. **Norm**: every word's numbers are brought back to the size 1. Which of
+# the three keep the words apart?
 
 # %%
-replaced, added, shares = sentence, sentence, {0: [apart(sentence)] * 2}
-for depth in range(1, 9):
-    attention = MultiheadAttention(24, 4, batch_first=True)
-    replaced = attention(replaced, replaced, replaced)[0]  # (b, n, e)
-    added = added + attention(added, added, added)[0]      # (b, n, e)
-    shares[depth] = [apart(replaced), apart(added)]
-    if depth == 2:
-        rounds = [sentence, replaced, added]
-shown = {depth: shares[depth] for depth in (0, 1, 2, 8)}
-display.show(shown, columns=["replaced", "added"], decimals=(6, 2), corner="rounds")
+heard = [MultiheadAttention(24, 4, batch_first=True) for _ in range(8)]
+thought = [nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24)) for _ in range(8)]
+
+
+@torch.no_grad()
+def hold(x: Tensor, rounds: zip, add: bool, think: bool, norm: bool) -> list[Tensor]:
+    """Let the words hold rounds; give them at the start and after each."""
+    after = [x]
+    for attention, network in rounds:
+        for sublayer in (attention, network)[: 1 + think]:
+            found = sublayer(x, x, x)[0] if sublayer is attention else sublayer(x)
+            x = x + found if add else found            # (b, n, e)
+            x = F.layer_norm(x, (24,)) if norm else x  # (b, n, e)
+        after.append(x)
+    return after
+
 
 # %% tags=["fold-input"]
-drawing, axes = display.panels(660, 190, columns=3)
-titles = ("at the start", "replaced, twice", "added, twice")
-for ax, x, title in zip(axes, rounds, titles):
-    sizes = (x[0] / x.abs().max()).tolist()
-    inks = [display.COLOURS["h" if a < 0 else "n"] for row in sizes for a in row]
-    faint = [0.9 * abs(a) for row in sizes for a in row]
-    cells = [to_rgba(*each) for each in zip(inks, faint)]
-    ax.pcolormesh([cells[24 * i : 24 * i + 24] for i in range(8)])
-    ax.set_yticks([i + 0.5 for i in range(8)], one.WORDS)
-    ax.tick_params(length=0, labelsize=12)
-    ax.set(title=title, ylim=(8, 0), xticks=[])
-display.finish(
-    drawing,
+runs = {
+    on: [(x[0], apart(x)) for x in hold(sentence, zip(heard, thought), *on)]
+    for on in product((False, True), repeat=3)
+}
+OFF, ADD = (False, False, False), (True, False, False)
+display.rounds(
+    runs,
+    one.WORDS,
+    ["add", "think", "norm"],
+    shown={"at the start": (OFF, 0), "replaced, twice": (OFF, 2), "added, twice": (ADD, 2)},
     name="eight-words",
-    alt=(
-        "The 24 numbers of each of the eight words, as coloured cells. At the start the "
-        "rows differ; replaced twice, all eight rows are alike; added twice, they differ."
-    ),
 )
 
+# %% tags=["proof"]
+for on, run in runs.items():
+    left = [share for _, share in run]
+    assert left[8] > 0.4 if on[0] else left[2] < 0.002
+    assert on[0] or left[8] < 1e-5
+assert 0.09 < runs[OFF][1][1] < 0.1
+larger = sentence
+left = []
+for attention in heard:
+    module = copy.deepcopy(attention)
+    with torch.no_grad():
+        for drawn in module.parameters():
+            drawn.mul_(5)
+        larger = module(larger, larger, larger)[0]  # (b, n, e)
+    left.append(apart(larger))
+assert left[5] > 0.1
+assert left[6] < 1e-3
+print("✓ Of the eight settings, the four that add keep the words apart, and no other does.")
+
 # %% [markdown]
-# Two rounds are enough: in the middle picture all eight rows are the same, and everybody repeats the average. (Blue is
-# above zero, orange below; each picture has its own scale. These untrained modules give nearly equal weights, and larger
-# scores slow this down. But [Dong et al.](../docs/references.md#dong-2021) showed that with any number of heads,
-# attention alone draws the words together ever faster, unless the matrices are large.) Where the collected numbers are added, the words are still
-# different after eight rounds.
+# Nothing is left, and two of the three switches are no help, not even together. (Blue is above zero, orange
+# below; each picture has its own scale.) The weights of a word are positive and add up to one, so what it collects is an
+# average of all words, and averages differ less than the things averaged: after one round a tenth is left. The second
+# does far more. What two words collect differs only if their weights differ *and* the values do, and by now both
+# hardly do. From then on, the network and the norm work on eight equal rows, each by itself, and what goes in equal
+# comes out equal.
+#
+# Two rounds belong to these weights: with all matrices five times as large it takes seven. But [Dong et
+# al.](../docs/references.md#dong-2021) showed that attention alone draws the words together ever faster, with any number
+# of heads, unless the matrices are large. Where the collected numbers are added, the words still differ after eight.
 #
 # Adding instead of replacing is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the
 # module that computes what is added is a **sublayer**. What passes from sublayer to sublayer, collecting one addition
@@ -110,7 +131,8 @@ display.finish(
 #
 # After a few rounds *it* has collected two things: whether it is an animal, and whether it is thirsty. Does it want
 # a drink? Only if both are true. Nobody else has to be asked for that; it is a conclusion, for the word to draw by
-# itself. But a word that looks only at itself gets its own value back, all of it, and a value is linear in the word.
+# itself. But a word that looks only at itself gets its own value back, all of it, and a value is the word times a
+# matrix: sums of its numbers, and no *only if*.
 #
 # Let a matrix draw the conclusion. Below are four answers to learn, and the best that any linear layer with a bias
 # can do (least squares). Would ten linear layers, one behind the other, come closer?
@@ -129,7 +151,7 @@ display.show(torch.cat([wants, linear, relu], 1), scenes, columns)
 # %% [markdown]
 # The thirsty milk gets a quarter of a drink, and so does the sweet cat. No training helps, and nor do ten layers,
 # because ten matrices in a row are one matrix. Whatever the numbers in it, the first row and the last add up to the
-# same as the two between. So if a thirsty cat is to get 1 and sweet milk 0, the other two have to share a 1 between
+# same as the two between: $f(0, 0) + f(1, 1) = f(1, 0) + f(0, 1)$. So if a thirsty cat is to get 1 and sweet milk 0, the other two have to share a 1 between
 # them. (A cut at one half would put all four right. But a cut is just what a matrix cannot make.)
 #
 # A **ReLU** can: it replaces negative numbers with zero. `relu(animal + thirsty − 1)`, and every answer is right. So a
@@ -143,7 +165,7 @@ display.show(torch.cat([wants, linear, relu], 1), scenes, columns)
 feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
 
 # %% tags=["proof"]
-changed, cat = sentence.clone(), one.WORDS.index("cat")
+attention, changed, cat = heard[-1], sentence.clone(), one.WORDS.index("cat")
 changed[0, cat] += 1
 for sublayer, reached in (
     (lambda x: attention(x, x, x)[0], [*range(8)]),
@@ -175,7 +197,7 @@ for seed in range(9):
         stacks[-1] += [lambda x, module=module: module(x, x, x)[0], network]
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
 def measure(words: Tensor, stacks: list, step) -> Tensor:
     """Send the words through each stack; give the size of the numbers after each pair."""
@@ -254,7 +276,7 @@ exercises.transformer_layers.check_norm.folded(my_norm)
 #
 # There are two places. The first Transformer normalises the *sum*, after each sublayer, which is called **post-LN**
 # [[Vaswani et al., section 3.1<!-- quoted -->](../docs/references.md#vaswani-2017)]. Most models today normalise the
-# *copy* that a sublayer reads, and leave the stream alone: **pre-LN**. Follow the stream, the thick green line: with
+# *copy* that a sublayer reads, and leave the stream alone: **pre-LN**. Follow the stream, the thick line: with
 # post-LN it runs through every norm, with pre-LN past all of them.
 
 # %% tags=["fold-input"]
@@ -316,11 +338,12 @@ display.finish(
     drawing,
     name="how-loud",
     alt=f"Size of the numbers over 24 pairs of sublayers; at the end, {'; '.join(labels)}.",
+    caption="A line is the middle of nine draws; a band reaches from the smallest to the "
+    f"largest. After 4 pairs, pre-LN is at {curves['pre-LN'][:, 4].median():.1f}.",
 )
 
 # %% [markdown]
-# Both do their work. (A line is the middle of the nine draws, a band reaches from the smallest to the largest, and each
-# tick is ten times the one below.) With post-LN the stream has size 1 from the first norm on. With pre-LN the stream
+# Both do their work. (Each tick is ten times the one below.) With post-LN the stream has size 1 from the first norm on. With pre-LN the stream
 # still grows, but only to 4.2, because each sublayer reads a copy of size 1 and adds no more than that gives. What the last sublayer
 # adds has no norm after it, so a pre-LN stack ends in one more, the **final norm**.
 #
@@ -430,12 +453,12 @@ display.finish(drawing, name="five-seeds", alt=f"Exact match of five seeds. {sai
 # Why? The obvious suspect is the gradient: in an untrained post-LN stack that of the last layers is large, however
 # deep the stack, as [Xiong et al.](../docs/references.md#xiong-2020) prove. But Adam divides the size of a gradient out.
 # [Liu et al.](../docs/references.md#liu-2020) point at the step instead, and the curves above show their reason. A
-# post-LN stream is back at size 1 before every sublayer; a pre-LN stream has grown to 4.2. So the same change of a
-# sublayer is a larger share of the post-LN stream. Warm-up makes the first changes small. (That this is what failed
+# post-LN stream is back at size 1 before every sublayer; a pre-LN stream has grown, to 1.8 after four pairs, which is as
+# far as an encoder of four layers goes. So the same change of a sublayer is a larger share of the post-LN stream. Warm-up makes the first changes small. (That this is what failed
 # here is their explanation; we have not measured it.)
 #
 # Pre-LN does not end better here than post-LN with warm-up, and large pre-LN models such as
-# LLaMA warm up all the same [[Touvron et al.](../docs/references.md#touvron-2023)]. (We have trained none with both.) But pre-LN
+# LLaMA warm up all the same [[Touvron et al.](../docs/references.md#touvron-2023)]. But pre-LN
 # learned without it, too, where post-LN failed: one way less for a run of months to come to nothing. So the norm moved.
 
 # %% [markdown] name="the-decoder-layer"
@@ -461,8 +484,8 @@ display.layers({"decoder layer, post-LN": drawn}, name="decoder-layer")
 # *Medium, 5 minutes.* Write the decoder layer's `forward` from this picture, one line for each sublayer. You get a
 # layer with the parts of your encoder layer (`self_attn`, `norm1`, `norm2` and `feed_forward`), a second attention,
 # which PyTorch calls `multihead_attn`, and `norm3`; the target `x`, `(b, n, e)`; the memory, `(b, m, e)`; and the
-# source's padding mask, `(b, m)`. The first line is written. Its `is_causal=True` makes the causal mask, in this
-# package; `nn.MultiheadAttention` refuses the flag without a mask.
+# source's padding mask, `(b, m)`. The first line is written; `is_causal=True` makes
+# the causal mask.
 
 
 # %% tags=["exercise"]
@@ -541,7 +564,7 @@ for each, given in calls:
 for other in found[1:]:
     torch.testing.assert_close(other, found[0])
 assert ran(own.float(), sentence, sentence) == drawn
-print("✓ Yours, the package's and PyTorch's agree: outputs and all gradients.")
+print("✓ This layer, the package's and PyTorch's agree: outputs and all gradients.")
 
 # %% [markdown] name="which-mask-goes-where"
 # ## Which mask goes where
@@ -550,12 +573,12 @@ print("✓ Yours, the package's and PyTorch's agree: outputs and all gradients."
 # there from the beginning. The source's padding mask is needed twice. The names are those of PyTorch's classes and the
 # package's:
 #
-# | mask | shape | argument | hides |
+# | mask | shape | argument | what nobody looks at |
 # |---|---|---|---|
-# | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough, PyTorch wants the mask as well | words not yet written |
-# | padding of the source | `(b, m)` | `src_key_padding_mask` in the encoder | padding from the encoder |
-# | the same again | `(b, m)` | `memory_key_padding_mask` in the decoder | padding from the cross-attention |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | padding on the left; padding on the right the causal mask hides already |
+# | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough, PyTorch wants the mask as well | words not yet written, in the decoder |
+# | padding of the source | `(b, m)` | `src_key_padding_mask` | padding, in the encoder's self-attention |
+# | the same again | `(b, m)` | `memory_key_padding_mask` | padding, in the cross-attention |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | padding, in the decoder's self-attention (on the right, the causal mask hides it already) |
 #
 # The third is easily forgotten. Let a decoder write *the cat was*, from a memory of *it was thirsty* and two rows of
 # padding (random numbers stand for what the encoder makes of it). Where does *was* look, with the mask and without?

@@ -11,8 +11,16 @@ from unittest.mock import ANY
 import pytest
 import torch
 from playwright.sync_api import expect
+from torch import nn
 
-from annotated_attention import counting, masks, merge_heads, sinusoidal_code, split_heads
+from annotated_attention import (
+    MultiheadAttention,
+    counting,
+    masks,
+    merge_heads,
+    sinusoidal_code,
+    split_heads,
+)
 from annotated_attention.counting import PRESETS
 from annotated_attention.modern import RotaryEmbedding
 from annotated_attention.pretrained import attention_weights
@@ -202,6 +210,28 @@ def heads_at_work(data):
         numbers = [f"{weight / 100:.2f}" for weight in row]
         lines = {".aa-pictures > svg:first-child > text[fill='var(--aa-h)']": numbers}
         yield done, [f"{where}: “{queries[at[2]]}” looks at {looks}"], lines
+
+
+def learns(data):
+    ten = chapters.load("10_a_little_world")
+    assert data["floor"] == pytest.approx(ten.FLOOR, abs=1e-4)
+    for done, at in [
+        (None, 0),
+        (("slider", "training step", "ArrowRight"), 1),
+        (("slider", "training step", "End"), -1),
+    ]:
+        step = data["steps"][at]
+        words, shares = zip(*step["best"], strict=True)
+        shares = [f"{share:.2f}" for share in shares]
+        said = ", ".join(map(" ".join, zip(words, shares, strict=True)))
+        cells = ["loss", f"{step['loss']:.3f}"]
+        cells += [x for pair in zip(words, shares, strict=True) for x in pair]
+        shown = {".aa-learns b": cells, ".aa-wrote": [step["text"]]}
+        yield done, [f"Step {step['done']}: the loss is {step['loss']:.3f}", said], shown
+        if at == 1:  # a drink, but not the one
+            assert {*words} < {*ten.DRINKS}
+            assert words[0] != data["meant"]
+    assert words[0] == data["meant"]
 
 
 def lukewarm(data):
@@ -435,6 +465,34 @@ def erases(data):
         ]
         parts = [f"{way[0]}: {row}" for way, row in zip(data["rules"], said, strict=True)]
         yield done, [f"Where is the {asked}? {'. '.join(parts)}."], {}
+
+
+def rounds(data):
+    eight, one = chapters.load("08_transformer_layers"), chapters.load("01_one_head")
+    torch.manual_seed(8)
+    sentence = nn.Linear(4, 24)(one.EMBEDDINGS)[None].detach()
+    heard = [MultiheadAttention(24, 4, batch_first=True) for _ in range(8)]
+    thought = [nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24)) for _ in range(8)]
+    on, at = [False, False, False], 0
+    for done, press, to in [
+        (None, None, 0),
+        (("slider", "rounds", "End"), None, 8),
+        (("button", "norm", ""), 2, 8),
+        (("button", "think", ""), 1, 8),
+        (("button", "add", ""), 0, 8),
+    ]:
+        at = to
+        if press is not None:
+            on[press] = True
+        x = eight.hold(sentence, zip(heard, thought, strict=True), *on)[at]
+        assert (eight.apart(x) > 0.4) == (on[0] or not at)
+        said = f"After {at} rounds: from word to word differs {eight.apart(x):.6f} of the whole."
+        pressed = {name for name, each in zip(data["switches"], on, strict=True) if each}
+        shown = {
+            ".aa-stage [aria-pressed=true]": [x for x in data["switches"] if x in pressed],
+            ".aa-stage svg text": data["words"],
+        }
+        yield done, [said, f"Size of the numbers: {x.std():.2f}."], shown
 
 
 def scoreboard(data):

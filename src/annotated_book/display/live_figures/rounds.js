@@ -1,0 +1,61 @@
+// Words that listen to each other round after round: three switches, and what is left of their differences.
+//
+// words: which words; wide: how many numbers a word has; switches: their names, all off at first
+// runs: under which switches are on (a 0 or 1 each), of each round the numbers (cells: a letter each, m for 0, by their
+//   share of the largest), which share of them differs from word to word (apart), and their size
+import { button, element, readout, slider, svg } from "./host/figure.js";
+
+const [LEFT, CELL, HIGH, ZERO, STEPS] = [70, 14, 20, "m".charCodeAt(0), 12];
+
+export default {
+  render({ model, el }) {
+    const { words, wide, switches, runs } = model.get("data");
+    const on = switches.map(() => false);
+    let at = 0;
+    const root = svg("svg", {
+      viewBox: `0 0 ${LEFT + CELL * wide} ${HIGH * words.length}`,
+      role: "img",
+      fill: "currentColor",
+    });
+    const cells = words.flatMap((word, i) => {
+      const middle = {
+        x: LEFT - 8,
+        y: HIGH * (i + 0.5) + 5,
+        "text-anchor": "end",
+        "font-size": 15,
+      };
+      root.append(svg("text", middle, word));
+      return Array.from({ length: wide }, (_, j) =>
+        svg("rect", { x: LEFT + CELL * j, y: HIGH * i + 0.5, width: CELL, height: HIGH - 1 }),
+      );
+    });
+    root.append(...cells);
+    const said = readout();
+    const show = () => {
+      const { cells: letters, apart, size } = runs[on.map(Number).join("")][at];
+      cells.forEach((cell, i) => {
+        const share = (letters.charCodeAt(i) - ZERO) / STEPS;
+        cell.setAttribute("fill", share < 0 ? "var(--aa-h)" : "var(--aa-n)");
+        cell.setAttribute("fill-opacity", 0.9 * Math.abs(share));
+      });
+      toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", on[i]));
+      said.textContent =
+        `After ${at} ${at === 1 ? "round" : "rounds"}: from word to word differs ${apart} of the whole. ` +
+        `Size of the numbers: ${size}.`;
+      root.setAttribute("aria-label", `The numbers of ${words.length} words. ${said.textContent}`);
+    };
+    const time = slider({
+      label: "rounds",
+      max: runs["0".repeat(switches.length)].length - 1,
+      move: (value) => ((at = value), show()),
+    });
+    const toggles = switches.map((name, i) => button(name, () => ((on[i] = !on[i]), show())));
+    el.append(
+      element("div", { class: "aa-controls" }, time.label),
+      element("div", { class: "aa-controls aa-endings" }, ...toggles),
+      element("div", { class: "aa-rounds" }, root),
+      said,
+    );
+    show();
+  },
+};
