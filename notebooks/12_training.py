@@ -426,7 +426,8 @@ print("✓ The wrong merge writes most of a false solution; the right model igno
 # %% [markdown]
 # The right model writes the same, whatever lies ahead. The wrong merge reads it off: of a false solution it hands in four
 # letters of five. And mistakes that pile up are not the cause, for with every beginning right it is still lost
-# when nothing lies ahead. There it finds nothing to copy, and of a short word it hands in an empty sheet. It has not learned to write backwards. It has learned to peek under the cover.
+# when nothing lies ahead. There is nothing to copy then; in the exam on a short word, it hands in an empty sheet.
+# It has not learned to write backwards. It has learned to peek under the cover.
 #
 # How can it? The wrong merge puts what the heads mixed for later tokens into early rows. So ask of the rows of scores,
 # the model's output: does a row change when a *later letter* changes? Then the future leaks.
