@@ -476,7 +476,8 @@ assert averages(short).isfinite().all()
 # </details>
 #
 # **YaRN** first asks which hands need it. One that makes a full turn within the trained length has met all angles; only
-# a slower one meets new ones [[Peng et al.](../docs/references.md#peng-2023)]. Press *yarn*: the fast hand keeps its
+# a slower one meets new ones. It slows those wholly, and those of up to 32 turns in part; where that ramp begins was
+# found by trial [[Peng et al.](../docs/references.md#peng-2023)]. Press *yarn*: the fast hand keeps its
 # speed, the slow one stays in the grey, and the previous letter wins again.
 #
 # Does it help? Here are the models that lost, without a single further step of training, with rotations for texts 16
@@ -555,8 +556,8 @@ caption = (
 display.finish(drawing, name="slower-pairs", alt=caption, caption=caption)
 
 # %% [markdown]
-# Only 9 of 32. The thin lines are YaRN's relatives. **Dynamic NTK** (`dynamic`) raises the base as the text grows, in a text s times
-# as long to base · s^(d / (d − 2)), so the slow pairs slow down most. Llama 3.1's `llama3` has a shorter ramp, from 4 turns to one, and
+# Only 9 of 32. The thin lines are YaRN's relatives. **Dynamic NTK** (`dynamic`) raises the base as the text grows, so that the slow pairs slow down most: in a text s times as long
+# to base · g^(d / (d − 2)). Here g is s with a `factor` f of 1, as above, and with another f · s − (f − 1), far more. Llama 3.1's `llama3` has a shorter ramp, from 4 turns to one, and
 # no larger scores [[Llama 3.1](../docs/references.md#llama-3-1)]. (`longrope`, not shown, has a factor for each pair,
 # found by a search [[Ding et al.](../docs/references.md#ding-2024)].)
 

@@ -678,10 +678,10 @@ def tiles_visited(data):
 
 
 def call_bytes(data):
-    load = [32, 1024, 1024, 16]
+    load = [32, 1024, 0, 16]
     for done, place, value in [
         (None, 0, 32),
-        (("slider", "tokens of a prompt", "ArrowLeft"), 2, 512),
+        (("slider", "tokens of a prompt", "ArrowRight"), 2, 64),
         (("slider", "tokens of a prompt", "Home"), 2, 0),
         (("slider", "sequences", "End"), 0, 2048),
         (("slider", "tokens of each", "Home"), 1, 128),

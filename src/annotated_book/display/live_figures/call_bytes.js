@@ -43,7 +43,7 @@ const limit = ({ reading, computing }) => (reading < computing ? "arithmetic" : 
 export default {
   render({ model, el }) {
     const { loads, gpu } = model.get("data");
-    const now = [32, 1024, 1024, 16]; // sequences, tokens of each, of a prompt, bits
+    const now = [32, 1024, 0, 16]; // sequences, tokens of each, of a prompt, bits
     const high = ROW * (loads.length + 1) + 20;
     const frame = { viewBox: `0 0 ${WIDTH} ${high}`, role: "img", fill: "currentColor" };
     const [root, status] = [svg("svg", frame), readout()];
