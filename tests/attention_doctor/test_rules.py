@@ -261,6 +261,32 @@ def test_the_wrong_lines_give_this_code_and_no_neighbours(code):
         assert codes(found) == [], found
 
 
+BEFORE_A_MASK = [
+    ("scores = scores /", "raw = scores /"),
+    ("        if hidden is not None", "        scores = raw\n        if hidden is not None"),
+    ("return output", "return output, raw.softmax(-1)"),
+]
+BEHIND_IT = [
+    (f"scores = {FILL}", "pass"),
+    (
+        "dropped = self",
+        "weights = weights if hidden is None else weights.masked_fill(hidden[:, None], 0)\n"
+        "        weights = weights / weights.sum(-1, True)\n"
+        "        dropped = self",
+    ),
+    ("return output", "return output, weights"),
+]
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"), [(BEFORE_A_MASK, ["other-weights-returned"]), (BEHIND_IT, [])]
+)
+def test_returned_weights_are_compared_under_a_mask_too(edits, said):
+    found = report("Attention", *edits)
+    assert [x for x in found.codes if x == "other-weights-returned"] == said, found
+    assert not said or "with a mask" in found.findings[0].evidence
+
+
 UNSCALED = ("        scores = scores / math.sqrt(q.size(-1))\n", "")
 
 

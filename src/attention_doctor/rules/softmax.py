@@ -71,14 +71,20 @@ def scaled_late(seen: Seen) -> Sign | None:
 
 
 def others_returned(e: Evidence) -> Sign | None:
-    first = e.of(looks.free)
-    given, (seen, *more) = e.patient.answer(first.case.inputs).weights, first.found
-    if more or given is None or given.shape != seen.weights.shape:
-        return None
-    if not sums_to_one(given, seen.axis) or e.patient.same(given, seen.weights):
-        return None
     symptom = "the weights that are returned are not those that were used"
-    return Sign(symptom, f"they differ by {e.patient.gap(given, seen.weights):.0%} of their size")
+    for look in (e.of(looks.free), *e.of(looks.masked)):
+        given = e.patient.answer(look.case.inputs, look.case.blocked).weights
+        (seen, *more), used = look.found, look.found[0].mixed.step.value
+        if more or given is None or given.shape != seen.weights.shape:
+            return None
+        # A mask may hide everything, or come behind the softmax.
+        alike = [seen.weights, *([used] if used.shape == given.shape else [])]
+        if not alike[-1].isfinite().all() or not sums_to_one(given, seen.axis):
+            continue
+        if not any(e.patient.same(given, x) for x in alike):
+            gap = f"they differ by {e.patient.gap(given, seen.weights):.0%} of their size"
+            return Sign(symptom, f"{gap}, with {look.case.name}")
+    return None
 
 
 _UNUSED = frozenset({"parameters-without-gradient"})  # what makes weights that are not used
@@ -161,7 +167,6 @@ RULES = (
         "the weights that are returned are not those that mix the values",
         signs={"returned": others_returned},
         steps=("softmax",),
-        explains=OUTPUTS,
         remedy="Return the weights that mix the values.",
         explanation="What is shown is not what was used: pictures of these weights mislead.",
         wrong="return output, scores.softmax(-1)",
