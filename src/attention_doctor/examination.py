@@ -22,6 +22,8 @@ from attention_doctor.report import Report, refused
 from attention_doctor.rules.questions import WRONG
 from attention_doctor.verdict import excused, finding, findings, summary
 
+_OTHER = {"blocked": "allowed", "allowed": "blocked"}
+
 
 def examine(
     attend: Callable[..., Any],
@@ -129,12 +131,29 @@ def examine_called(
         return False
 
     def with_mask(report: Report, name: str) -> Report:
-        """Ask what another mask hides, if its name says what True means; or leave it out."""
-        with contextlib.suppress(Unasked, Failed, NotAsked):
-            other, how = patient_of(patient.sizes, f"{name} {(meaning := meaning_of(name))}")
-            if meaning and other.masks != "none" and other.mask_error is None:
-                return _with_findings(report, other, how.how)
+        """Ask what another mask hides, if its name says what True means; or leave it out.
+
+        A name is a guess: what would be right with the other meaning is not called wrong.
+        """
         left = f"{name}: another mask is asked; this one with `--mask {name}`"
+        if name == how.left:
+            left = f"`{name}`: no call shows what it hides; say what it is, as in `--mask "
+            left += f"'{name} bm allowed'`"
+        with contextlib.suppress(Unasked, Failed, NotAsked):
+            meaning = meaning_of(name)
+            other, said = patient_of(patient.sizes, f"{name} {meaning}")
+            if meaning and other.masks != "none" and other.mask_error is None:
+                found = _with_findings(report, other, said.how)
+                new = {*found.codes} - {*report.codes}
+                certain = "masks-joined-by-or" in new or not (new or name == how.left)
+                if not certain and name != how.left:
+                    true = _OTHER.get(meaning, meaning)
+                    turned, _ = patient_of(patient.sizes, f"{name} {true}")
+                    certain = _with_findings(report, turned, "").codes != report.codes
+                    left = f"`{name}`: right if True = {true}, and wrong if True = {meaning}, as "
+                    left += f"its name may say; say which: `--mask '{name} …'`"
+                if certain:
+                    return found
         return replace(report, not_examined=(*report.not_examined, left))
 
     patient, how = patient_of(sizes)
@@ -150,7 +169,8 @@ def examine_called(
     said = f"{tokens} tokens{why}" * bool(tokens)
     said = ", ".join(filter(None, [how.how, said]))
     report = replace(report, called=(f"called with {said}",) * bool(said), inferred=how.inferred)
-    return functools.reduce(with_mask, how.others if report.asked else (), report)
+    others = (*how.others, *[how.left] * bool(how.left))
+    return functools.reduce(with_mask, others if report.asked else (), report)
 
 
 def _with_findings(report: Report, patient: Patient, said: str) -> Report:

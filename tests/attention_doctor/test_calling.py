@@ -37,6 +37,13 @@ VIEWED = BASE.replace("mask is not None", "x is not None").replace(
     "flatten(2)", "contiguous().view(x.shape)"
 )
 
+EITHER = "scores.masked_fill(future if keep is None else future & ~keep, -math.inf)"
+HIDES_NONE = "None if mask is None else mask[:, None, None]"
+HIDES_NONE += "; i = torch.arange(x.size(1)); future = i > i[:, None]"
+KEPT_BY = "self, x, padding_keep=None"
+KEEP = "keep = " + HIDES_NONE.replace("mask", "padding_keep")
+VALID = {"forward": "self, x, valid=None", "base": BASE.replace("mask is not", "valid is not")}
+
 
 def asked(
     hide=HIDE, forward=FORWARD, call="", wrap=None, mask="", kind="self", base=BASE, **options
@@ -129,6 +136,21 @@ MASKS = {
         {"kind": "causal", "hide": HIDE_BOTH, "call": WINDOW, "base": VIEWED},
         (),
         "`mask` is nm, True = blocked: inferred",
+    ),
+    "padding joined by or, by a name that says what it is": (
+        {"kind": "causal", "hide": EITHER, "call": KEEP, "base": VIEWED, "forward": KEPT_BY},
+        ("masks-joined-by-or",),
+        "padding_keep=bm allowed",
+    ),
+    "and by one that does not": (
+        {"kind": "causal", "hide": EITHER, "call": "keep = " + HIDES_NONE, "base": VIEWED},
+        (),
+        "`mask`: no call shows what it hides; say what it is, as in `--mask",
+    ),
+    "a word that keeps": (
+        {"hide": "scores.masked_fill(valid[:, None, None], -math.inf)", **VALID},
+        ("mask-inverted",),
+        "valid=bm allowed",
     ),
     "an error that no mask brings about": (
         {"forward": "self, x, mask", "call": "x = x.view(7, -1)"},

@@ -203,6 +203,18 @@ CALLS = {
         1,
         "wrong: padding-mask-on-queries",
     ),
+    "another mask that is right if its name means the other": (
+        TWO_MASKS.replace("pad[:, None, None]", "pad[:, None] == 0").replace("pad", "future_mask"),
+        "--kind self",
+        0,
+        "`future_mask`: right if True = allowed, and wrong if True = blocked",
+    ),
+    "and which is said": (
+        TWO_MASKS.replace("pad[:, None, None]", "pad[:, None] == 0").replace("pad", "future_mask"),
+        "--kind self --mask 'future_mask blocked'",
+        1,
+        "wrong: mask-inverted",
+    ),
     "another mask that says nothing": (
         TWO_MASKS.replace("pad", "other_mask"),
         "--kind self",

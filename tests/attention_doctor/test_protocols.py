@@ -84,6 +84,19 @@ def test_nothing_is_asked_that_nobody_claims():
     assert line.startswith("cache, packing: ")
 
 
+def test_a_cache_that_drops_its_oldest_key_is_not_called_unread():
+    keeps = 'torch.cat([cache["k"], k], 2), torch.cat([cache["v"], v], 2)'
+    edits = [
+        ("if cache:", "seen = cache.get('seen', 0) + k.size(2)\n        if cache:", 0),
+        (keeps, keeps.replace('"]', '"][:, :, 1:]'), 0),
+        ("cache.update(k=k, v=v)", "cache.update(k=k, v=v, seen=seen)", 0),
+        ('start = cache["k"].size(2) if cache else 0', 'start = cache.get("seen", 0)', 0),
+        ("self.attend(q, k, v, start)", "self.attend(q, k, v, k.size(2) - x.size(1))", 0),
+    ]
+    found = examine(adapted("Rotary", edits), embed_dim=E, num_heads=H, kind="causal")
+    assert wrong(found) == ["cache-loses-tokens"], found
+
+
 def test_a_cache_that_cannot_be_made_is_a_finding():
     attend = adapted("Rotary")
     attend.start = lambda: 1 / 0

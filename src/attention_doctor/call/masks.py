@@ -40,6 +40,7 @@ class Called(NamedTuple):
     how: str = ""  # the arguments that are passed
     inferred: str = ""  # what nobody has said about its mask, and how it is understood
     others: tuple[str, ...] = ()  # masks that are left out
+    left: str = ""  # the one of them that hides no key beside the future
 
 
 class Reaction(NamedTuple):
@@ -138,7 +139,7 @@ def masked(
         instead = plan.says or "allowed" * doubted
     form, hides = _chosen(seen, instead)
     if works and not needed and not hides and kind == "causal" and not words:
-        return Called(bare, f"{how}; `{name}` is left out: it hides no key")
+        return Called(bare, f"{how}; `{name}` is left out: it hides no key", left=name)
     how = ", ".join(filter(None, [how, f"{name}={form}"]))
     inferred = "" if spoken else _inferred(plan, form, hides, seen)
     return Called(made(str(form)), how, inferred)

@@ -124,7 +124,8 @@ def size_of(name: str) -> str:
 def input_of(name: str) -> str:
     """Say which input an argument of a call is: "mask", or a key of ``INPUTS``; "" for none."""
     plain = plain_name(name)
-    masks = "mask|^(blocked|allowed|keep|attn_bias|(key_)?pad(ding)?)$"
+    masks = "mask|^(blocked|allowed|attn_bias|(is_|key_)?pad(ding)?"
+    masks += "|((key|pad|padding|token)_)?(keep|valid)|(keep|valid)_(keys|tokens))$"
     if re.search(masks, plain) and "head" not in plain:
         return "mask"
     words = {*plain.split("_")}
