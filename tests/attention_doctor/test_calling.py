@@ -147,6 +147,11 @@ MASKS = {
         (),
         "`mask`: no call shows what it hides; say what it is, as in `--mask",
     ),
+    "no call hides a key, and it must be given": (
+        {"hide": "scores.masked_fill(mask[:, None] == 0, 1e-9)", "forward": "self, x, mask"},
+        ("fill-does-not-block",),
+        "`mask` must be given, and what it means is a guess",
+    ),
     "a word that keeps": (
         {"hide": "scores.masked_fill(valid[:, None, None], -math.inf)", **VALID},
         ("mask-inverted",),

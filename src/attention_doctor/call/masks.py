@@ -40,6 +40,7 @@ class Called(NamedTuple):
     how: str = ""  # the arguments that are passed
     inferred: str = ""  # what nobody has said about its mask, and how it is understood
     others: tuple[str, ...] = ()  # masks that are left out
+    guessed: str = ""  # the mask that must be given, if no call tells its meaning
     left: str = ""  # the one of them that hides no key beside the future
 
 
@@ -142,7 +143,8 @@ def masked(
         return Called(bare, f"{how}; `{name}` is left out: it hides no key", left=name)
     how = ", ".join(filter(None, [how, f"{name}={form}"]))
     inferred = "" if spoken else _inferred(plan, form, hides, seen)
-    return Called(made(str(form)), how, inferred)
+    told = hides or spoken or plan.says or not said.required
+    return Called(made(str(form)), how, inferred, guessed="" if told else name)
 
 
 def forms(said: MaskForm, words: list[str], spoken: str) -> Iterator[MaskForm]:
