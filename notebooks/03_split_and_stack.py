@@ -64,7 +64,8 @@ read_aloud([1, 2, 4, 8])
 # %% [markdown]
 # Three of the four know that the cat was thirsty and the milk sweet, even the one that does not cut at all. If you bet
 # that one head cannot answer this, the bet is lost. Now press *a story of their own*, a few times, and watch who does what to
-# whom.
+# whom. Then the count: 192 questions like this one, and 200 stories, of which some could happen in the world that they tell
+# of, and in some an animal does a thing to itself.
 
 
 # %% tags=["hide-input"]
@@ -188,7 +189,8 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 # the weight 0.17. What comes back is 1.09 of animal and 1.09 of food, 0.46 · 2 from *thirsty* and 0.17 · 1 from
 # *it* itself. That is more than any right answer, and says nothing: both strips of V hold the same column, so one set of
 # weights brings the same number twice, whatever the last word is. (The storyteller's strips differ, so uncut it is not
-# deaf. But both must listen to the same words.)
+# deaf. But both must listen to the same words. And with four heads of one number each, what a head learned to ask with
+# two numbers at once is torn into two questions.)
 #
 # **Cut, dim=0**, each word gets two sums, *cat* 6 and 0, *milk* 0 and 6. Two sets of weights, two answers, 0.97 and
 # 0.19. (Each sum is divided by the root of its width, √4 uncut, √2 cut.)

@@ -54,8 +54,8 @@ display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
 # ## Four rooms in one tensor
 #
 # Put the two sentences into one tensor, `(b, n, e)`. An item of a batch is called a **sample**; here a sample is a
-# sentence. `WIDE` holds the three wide matrices of our pair of heads, into queries, keys and values, e = h · d numbers
-# each. They work on the last axis alone, so they do not notice the batch:
+# sentence. `WIDE` is the list of our three wide matrices, $W_Q$, $W_K$ and $W_V$ of both heads. They work on the last axis alone, so
+# they do not notice the batch:
 
 # %%
 b, n, h, d = 2, 8, 2, 2  # sentences, words, heads, width of a head
@@ -100,7 +100,8 @@ mixed = four_axes(q, k, v, h)  # (b, n, h * d)
 print("the same as the loop:", torch.allclose(mixed, one_by_one(q, k, v, h)))
 
 # %% [markdown]
-# `attend` works on the last two axes, and `split_heads` counts from the end, so both leave the batch alone.
+# `split_heads` cuts a row into its heads, as in the last chapter, and `merge_heads` puts them together again. Both count
+# axes from the end, and `attend` works on the last two: none of them touches the batch.
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
@@ -291,14 +292,13 @@ def test_alone_and_in_the_batch(model, x):
 # %% [markdown]
 # [The test of the last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside) takes a single sentence. It
 # shuffles the words and wants the outputs shuffled along, then changes the last word and wants the first to notice.
-# The mistakes are the two wrong houses, and the last chapter's wrong split and wrong merge. Which of the two tests
-# finds all four?
+# There are four mistakes: the two wrong houses of this page, and the last chapter's two, a transpose that is missing in
+# the split or in the merge. Which of the two tests finds all four?
 #
 # <details><summary>What do you expect?</summary>
 #
 # Neither. The new test does not look into a room, where a wrong split does its harm. The old one takes one sentence, and
-# one sentence reshaped is still in order. (It does notice the batch that is taken for words: each word of its sentence
-# becomes a sample of its own, and nobody hears anybody.)
+# one sentence reshaped is still in order.
 #
 # </details>
 
@@ -366,8 +366,9 @@ print("✓ Together, the new test and the old one find all four mistakes.")
 # %% [markdown]
 # Each misses what the other finds, so run last chapter's test as well.
 #
-# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences are too much alike: with them
-# > the new test misses the batch that is taken for words.
+# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Our two sentences are too much alike: they
+# > differ in their last words alone, both of which hand over 2 of quality, and so the new test misses the batch that is
+# > taken for words.
 #
 # <details><summary>And in cross-attention?</summary>
 #
