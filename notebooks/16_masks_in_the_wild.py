@@ -67,7 +67,7 @@ display.let_in(told, two, name="two-texts", caption=caption)
 
 # %% [markdown]
 # The third line is the second call again, evaluated without gradients: there it keeps your mask. So you train one model and run another,
-# and no look at the finished one finds the leak.
+# and as long as the finished one is asked on that quicker path, it looks clean.
 #
 # A mask is a list for a doorkeeper, and PyTorch has more than one door. Behind the second stands a keeper who hears the word
 # *causal*, takes a list from his own drawer, and never opens yours. This chapter is for the day you meet somebody
@@ -784,7 +784,9 @@ print("✓ With the mask, each document comes out as it does alone.")
 # It does not: a position turns a score, and only a mask takes a key out of the softmax. Published training code had this leak
 # [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
 # **block-diagonal**. (FlashAttention's `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the
-# documents begin.)
+# documents begin; PyTorch's `flex_attention` takes a rule,
+# [`documents[q] == documents[k]`](../docs/questions.md#why-does-flex_attention-run-out-of-memory), and skips what it
+# hides.)
 
 # %% [markdown]
 # ## Exercises

@@ -137,7 +137,7 @@ display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 # no keys at all. And DeepSeek-V3.2 keeps 11.3 GB where its latents alone would take 9.2: an indexer saves *reading*, and
 # needs a key of its own for each token. Of all that, a token reads 2.2.
 #
-# No line stays flat. In each mixed model but V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
+# No line stays flat. Where layers of two kinds are mixed, but for V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
 # the text only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
 # [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
 # are compared with `transformers`. What is read: an indexer's keys, and what it chooses.)
@@ -176,7 +176,8 @@ print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
 #
 # Does a window of 3 hold three keys, or three and the query's own? Both readings exist, and a real library mixed them up.
 # It handed its window of w to a kernel that takes the number of keys *before* the query, and everybody saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
-# 2,048.
+# 2,048. To run a window fast, hand PyTorch's `flex_attention` the rule: it
+# [skips the tiles](23_tiles.ipynb) outside.
 #
 # ## What a stack of windows sees
 #
@@ -801,7 +802,7 @@ alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
 display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
-# Neither rule beats the other: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
+# No rule beats the others: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
 # rule 0.31 with β = 0.3, but 0.19 with β = 1. Even the state with the least squared error over all pairs finds only 0.35.
 # What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
 # too, though nothing fades: a correction takes out part of what pairs with similar keys have left, as the kitten did to
