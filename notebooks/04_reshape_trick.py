@@ -1,7 +1,7 @@
 # %% [markdown] name="the-reshape-trick"
 # # The reshape trick
 #
-# *One transpose is missing, and there is no error. What is lost?*
+# *One transpose is missing, without an error. What is lost?*
 #
 # *10 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The cache
 #
-# *Why is one request slow, when thirty-two together take only a quarter longer?*
+# *Why is one request slow, and thirty-two together only a quarter slower?*
 #
 # *20 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
 # share pages, and find four mistakes.*

@@ -74,7 +74,10 @@ export default {
     });
     const knob = (place, text, min, max, none) => {
       const many = (power) => (power === none ? 0 : 2 ** power);
-      const [value, say] = [Math.log2(now[place]), (power) => number(many(power))];
+      const [value, say] = [
+        now[place] ? Math.log2(now[place]) : none,
+        (power) => number(many(power)),
+      ];
       const move = (power) => ((now[place] = many(power)), show());
       return slider({ label: text, min, max, value, say, move }).label;
     };
