@@ -620,7 +620,7 @@ def test_a_sentence_of_ones_own_has_a_row_for_each_choice_and_none_for_one_noun_
 
     def weigh(texts):
         asked.extend(texts)
-        return [torch.arange(36.0).view(6, 6)] * len(texts)
+        return [torch.arange(36.0).view(6, 6) + i for i in range(len(texts))]
 
     figure = display.own_sentence(
         frames, ["cat", "dog"], weigh, head="one", start=(1, 0, 0), name="try"
@@ -629,7 +629,8 @@ def test_a_sentence_of_ones_own_has_a_row_for_each_choice_and_none_for_one_noun_
     assert len(asked) == 4
     data = given(figure)
     assert data["rows"][0][0] == [[], []]
-    assert data["rows"][0][2][0] == [2400, 2500, 2600, 2700, 0, 2900]
-    assert "“dog eats cat because it runs”. one: “it” looks most at “runs” (29.00)." in figure.text
+    assert data["rows"][0][1][0] == [2400, 2500, 2600, 2700, 0, 2900]  # the cat eats the dog
+    assert data["rows"][0][2][0] == [2600, 2700, 2800, 2900, 0, 3100]  # the other way round
+    assert "“dog eats cat because it runs”. one: “it” looks most at “runs” (31.00)." in figure.text
     assert figure.html.count("<svg") == 1
     assert "it → runs" in figure.html
