@@ -257,9 +257,10 @@ for way, (facts, tales) in stacked.items():
 display.stories(told, ["thirsty", "sweet", *columns[:2]], name="words-first")
 
 # %% [markdown]
-# *Mouse*, whatever the sentence was. Each word comes from the one before it and from its place, and from nothing else. So it
-# takes two things: **cut between the strips, and keep all words of a strip together.** To see whether code of yours does,
-# change one word: do the rows of other words move?
+# *Mouse*, both times. Each word comes from the one before it and from its place, and from nothing else. So it
+# takes two things: **cut between the strips, and keep all words of a strip together.** Whether your words stay
+# together shows when you change one: the rows of the others must move. Uncut they move, too; for the cut, compare with the
+# list of heads.
 #
 # ## The class
 #

@@ -126,7 +126,8 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 #
 # <details><summary>What do you expect?</summary>
 #
-# A yes to both. Self-attention without a mask takes any sizes, so nothing raises. And the room of *it* holds no last word
+# A yes to both. Self-attention takes any sizes, without a mask or with a causal one made for
+# what comes in, so nothing raises. And the room of *it* holds no last word
 # that could say no.
 #
 # </details>
@@ -244,7 +245,8 @@ goes_on = {name: go_on(name, BOTH) for name in TURNS}
 display.show(goes_on, columns=["thirsty . so the …", "sweet . so the …"], corner="house")
 
 # %% [markdown]
-# Reshaped, it says a good sentence, and the same one twice. There is no error and no warning, and the shape is what the
+# Reshaped, it says a good sentence, and the same one twice: *the* comes last, and its room holds the ends of both
+# sentences, and neither cat nor milk. So a wrong wall let the cheese in. There is no error and no warning, and the shape is what the
 # caller expects. So **transpose** a sequence-first
 # tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
 

@@ -216,7 +216,7 @@ start, ends = only_add[0, 0], sorted(only_add[:, -1].tolist())
 print(f"{start:.2f} becomes {ends[4]:.0f} (between {ends[0]:.0f} and {ends[8]:.0f})")
 
 # %% [markdown]
-# More than a thousand times: the middle one of the nine ends at 1704, and even the quietest at 533. A sublayer adds in proportion to what it reads, so growth feeds on growth. Large numbers
+# About a thousand times and more: the middle one of the nine ends at 1704, the quietest at 533. A sublayer adds in proportion to what it reads, so growth feeds on growth. Large numbers
 # make large scores, and where those give nearly all the weight to one word, [hardly any gradient passes
 # through](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
@@ -451,7 +451,8 @@ display.finish(drawing, name="five-seeds", alt=f"Exact match of five seeds. {sai
 # something with every seed, so it takes a high rate *and* depth to fail.
 #
 # Why? The obvious suspect is the gradient: in an untrained post-LN stack that of the last layers is large, however
-# deep the stack, as [Xiong et al.](../docs/references.md#xiong-2020) prove. But Adam divides the size of a gradient out.
+# deep the stack, as [Xiong et al.](../docs/references.md#xiong-2020) prove. But Adam divides the size of a gradient out: its
+# steps are as large either way, and what counts is how large a step is beside the stream.
 # [Liu et al.](../docs/references.md#liu-2020) point at the step instead, and the curves above show their reason. A
 # post-LN stream is back at size 1 before every sublayer; a pre-LN stream has grown, to 1.8 after four pairs, which is as
 # far as an encoder of four layers goes. So the same change of a sublayer is a larger share of the post-LN stream. Warm-up makes the first changes small. (That this is what failed

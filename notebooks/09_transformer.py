@@ -292,7 +292,7 @@ print("✓ The matrix moves all 397 positions: it turns each clock by three word
 # ## Adding the position
 #
 # Row p of the table of clocks is added to the word at position p. Does that not spoil the word? In a word of 4
-# numbers it does. Models have hundreds, and the clocks fill few of those directions: clocks of nearly the same
+# numbers it does. Models have hundreds, and in a short text the clocks fill few of those directions: clocks of nearly the same
 # speed show nearly the same time, so one says little that its neighbour does not. The longer the text, the further
 # they part. For 100 words, most directions are left to the words; for 4000, little more than half. The embeddings are
 # learned, and can use those.
@@ -378,7 +378,7 @@ display.show(
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
 # The paper uses the same table at both ends of the model: at the input it turns ids into vectors,
 # and at the output, transposed, it turns the last vectors into a score for each word. The output
-# wants small numbers in the table, of size $1 / \sqrt e$. There a word's score adds up e products, of its row in the table and of a
+# wants small numbers in the table, of size $1 / \sqrt e$. At the output a word's score adds up e products, of its row in the table and of a
 # vector whose numbers the last norm has brought to size 1: e products of size $1 / \sqrt e$, some positive and some negative, add
 # up to a score of about size 1. At
 # the input so small a word would drown in the position that is added to it, so the word is

@@ -171,8 +171,8 @@ display.source(world._follow, docstrings=False)
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nothing. The verb and the quality have decided, so the word has to come. Whoever cannot work out what
-# *it* meant pays log 2 or more at this place, and this place alone.
+# Nothing. The verb and the quality have decided, so the word has to come. Who is perfect but for what *it* means
+# pays log 2 at this place, on average, and at this place alone.
 #
 # </details>
 
@@ -259,7 +259,7 @@ def as_ids(texts: list[list[str]]) -> Tensor:
 # %% [markdown]
 # A model that only writes needs no encoder and no cross-attention. What is left of a decoder layer
 # without them is an [encoder layer](08_transformer_layers.ipynb) with a causal mask. So the whole model
-# is embeddings and clocks as in [The Transformer](09_transformer.ipynb), two pre-LN layers of two heads,
+# is embeddings and positional encodings as in [The Transformer](09_transformer.ipynb), two pre-LN layers of two heads,
 # and a logit for each next word. (The feed-forward network is only twice as wide as the stream here, not four times.) GPT
 # is built like this, with more of everything.
 
@@ -433,14 +433,6 @@ for done in training:
         judged[done] = judge(model, 200)
     if done == 100:
         early = copy.deepcopy(model)
-    if done == 400:
-        break
-
-# %% tags=["hide-input"]
-for done in training:
-    looks[done] = look(model, asked)
-    if done in JUDGED:
-        judged[done] = judge(model, 200)
 
 # %% [markdown] name="watch-it-learn"
 # Now move the slider. The bar is the loss, and the line in it the floor. Below stands a story that the model writes by
@@ -477,7 +469,7 @@ print("✓ After 100 steps it knows that a drink is meant, and names one that wa
 #
 # Here is what the judge says of a thousand questions, and of 200<!-- setting --> stories that the model wrote. Could
 # you have known the last column, how many of its own stories are possible, from the loss alone? Without a floor, no.
-# With one, almost: the column before it is what the floor guarantees.
+# With one you know at least a part of them, and near the end nearly all: the column before it is what the floor guarantees.
 
 # %% tags=["fold-input"]
 rows = {}
@@ -512,8 +504,8 @@ print(
 # A loss rarely says what a model writes; here it does. What a model pays above the floor, times the 26.882 words of a
 # story, is its **excess** in nats a story. With an excess of x, at least the share $e^{-x}$ of what it writes is possible: at
 # the end more than nine stories in ten, and you know it before one is written. Why? Let the possible stories get only the
-# share s of the model's chance. With all of it on them, each would be 1/s times as likely, and cost log(1/s) less.
-# Even then the model would pay the floor or more. So its excess is at least log(1/s), and s is at least
+# share s of the model's chance. Forbid it the impossible ones, and share their chance out in proportion: each possible
+# story is 1/s times as likely, and costs log(1/s) less. Even then the model pays the floor or more. So its excess is at least log(1/s), and s is at least
 # $e^{-x}$. (All this is an average over the world's stories, estimated from a thousand.)
 #
 # What no loss says is *where* the model fails. After 100 steps, at the one word that needs understanding, it
@@ -561,7 +553,7 @@ assert 0.5 < right / (right + wrong) < 0.8
 print("✓ The young model often names a third word, and else is better than a coin.")
 
 # %% [markdown]
-# Half right is no coin, then. Sometimes the young model names a third word, as it did with the juice. Where it names one
+# Half right is no coin tossed between two. Sometimes the young model names a third word, as it did with the juice. Where it names one
 # of the two in question, it is better than a coin, and far from knowing.
 #
 # How can nearly everything be learned and the point be missed? Because the loss is an average, and most
@@ -605,7 +597,7 @@ for name, each in {"after 100 steps": early, "after 1,000": model}.items():
         above = (surprise(each, TESTED) - floors) * real  # (b, ...)
     rows[f"excess, {name}"] = [above[x].sum() / len(real) for x in parts]
 young = rows["excess, after 100 steps"]
-rows["… in the loss"] = [x / words[-1] for x in young]
+rows["after 100 steps, in the loss"] = [x / words[-1] for x in young]
 columns = ["before it", "“so the …”", "after it", "in all"]
 display.show(rows, columns=columns, corner="a story", decimals=3)
 
@@ -620,7 +612,7 @@ print("✓ This word costs the young model more than a coin, and what follows it
 # words of a story, that is 0.035 in a loss of 0.555: who looks at the loss alone does not see it. The largest part comes
 # after it. How a story ends also depends on who was meant: tea *was gone* or *tasted good*, and who drank it *felt better*.
 # So even with *tea* before its eyes the young model pays much for *was*. The grown model pays nearly what the
-# world charges, word for word.
+# world charges. (On a single word it may pay less, as here for *was*: where the other ending comes, it pays more.)
 #
 # > **Pitfall.** Nobody has a floor for English. What you can do there is the same: pick the words that
 # > need what the model should have learned, and look at their loss alone.
@@ -863,7 +855,7 @@ for name, which in {"told in training, too": seen, "never told": ~seen}.items():
 display.show(rows, columns=["stories", "floor", "above it"], decimals=3)
 
 # %% [markdown]
-# It is. This model has too few numbers to learn 64,000 stories by heart. And there is a pair that no
+# It is. Every batch was drawn anew, so there was little to learn by heart. And there is a pair that no
 # story ever holds: in this world no cat drinks milk. `what_happens` leaves it out. The [next
 # chapter](11_questions_to_heads.ipynb) asks about it.
 

@@ -427,7 +427,7 @@ print("✓ The wrong merge writes most of a false solution; the right model igno
 # The right model writes the same, whatever lies ahead. The wrong merge reads it off: of a false solution it hands in four
 # letters of five. And mistakes that pile up are not the cause, for with every beginning right it is still lost
 # when nothing lies ahead. There is nothing to copy then; in the exam on a short word, it hands in an empty sheet.
-# It has not learned to write backwards. It has learned to peek under the cover.
+# Hardly anything of writing backwards has it learned. It has learned to peek under the cover.
 #
 # How can it? The wrong merge puts what the heads mixed for later tokens into early rows. So ask of the rows of scores,
 # the model's output: does a row change when a *later letter* changes? Then the future leaks.
@@ -711,7 +711,7 @@ display.show(gaps, columns=["parameters differ by at most"], decimals=3, corner=
 # ## Two heads that you can explain
 #
 # A low loss does not say that a model works, and output that is right does not say *how* it works. To say how, you need a model with
-# fewer heads than these six. Here is a task for two. A text of different letters is drawn at random and then repeats itself, as in
+# fewer heads than these six (three attentions of two heads). Here is a task for two. A text of different letters is drawn at random and then repeats itself, as in
 # `drankdrankdr`. Once it repeats, which letter comes next? The **copier** has two attention layers of
 # one head each, with residual connections, and nothing else: no feed-forward networks, no norms. Its
 # loss and its accuracy count only places whose letter has come before: at the others nobody can know
@@ -864,7 +864,7 @@ display.finish(drawing, name="two-heads-explained", alt=alt)
 #
 # <details><summary>What do you expect?</summary>
 #
-# That it needs all three: the second layer builds on the first. So it does, but on which half of it?
+# None, one would think: the second layer builds on the first. So it does, but on what the first has done in which half?
 #
 # </details>
 
@@ -918,7 +918,7 @@ print(
 # No flaw. In the second half you may switch layer 1 off altogether, and the copier misses nothing.
 # Layer 1 has done its work by then. It told each letter of the first half what came before it, and no period is
 # longer than sixteen, so layer 2 finds a copy of every letter there. The head has learned its work as far as
-# it is used, and no further. [The matrices of both](#cell-id=deeper-what-the-heads-do) say what they hand over.
+# it is used, and no further. What they hand over is [told below](#cell-id=deeper-what-the-heads-do).
 
 # %% [markdown]
 # <!-- deeper: does copying need two layers -->

@@ -41,7 +41,7 @@ print("furthest apart:", round((first - second).abs().max().item(), 2))
 #
 # <details><summary>What do you expect?</summary>
 #
-# In the one that looks better. Where nobody asks for weights, PyTorch takes `is_causal=True` for a promise that the mask is the square causal
+# In the second, which asks for less. Where nobody asks for weights, PyTorch takes `is_causal=True` for a promise that the mask is the square causal
 # one. It computes with that square, and never reads your mask.
 #
 # </details>
@@ -526,8 +526,9 @@ for sample in (0, 1):
 # Pad on the left, hide the future, and the first words of padding have nobody to look at. [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named the
 # fates of such a **fully masked row**: NaN, zeros, or uniform weights, which a finite [fill](#cell-id=fills-in-half-precision) such as -1e9 gives. In
 # PyTorch the door decides. If you ask for weights, the row is NaN, and in training spoils even the gradient of a row that has nothing to
-# do with it. If you do not, it is zeros, and NaN again on the fast path. That takes self-attention in evaluation, without gradients,
-# with `batch_first=True`, an even number of heads and boolean masks or none;
+# do with it. If you do not, it is zeros, and NaN again on the fast path. The class takes that for self-attention in evaluation, without gradients,
+# with `batch_first=True`, an even number of heads and boolean masks or none; the encoder layer takes it with masks of
+# floats, too, and misreads them;
 # [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
 #
 # The mend: let such a query see itself, `blocked & ~torch.eye(n, dtype=torch.bool)`. Or switch the path off for the whole program,
@@ -940,8 +941,8 @@ exercises.masks_in_the_wild.check_block.folded(block)
 #
 # You have a chart of what PyTorch's doors make of a mask, and `true_means` for everybody else's.
 #
-# > **In short.** The code turns a tokenizer's mask, `(b, m)`, into an additive one, `(b, 1, 1, m)`, which
-# > broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
+# > **In short.** The code turns a tokenizer's mask, `(b, m)`, into an additive one for the function,
+# > `(b, 1, 1, m)`, which broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
 # > folded form, `(b * h, n, m)`:
 # >
 # > ```python
