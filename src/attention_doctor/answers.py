@@ -21,6 +21,8 @@ from attention_doctor.rules.questions import (
 )
 from attention_doctor.rules.rule import Observed
 
+_GUESS = "`{}` must be given, and its meaning is guessed; say it: `--mask allowed` or `blocked`"
+
 
 def first(evidence: Evidence, part: str, question: str) -> list[Observed]:
     """Give the first rule whose sign shows."""
@@ -105,6 +107,9 @@ class Answers:
                 reason = why if part == name else reason
         if reason is not None and not found:
             raise reason
+        guessed = self.evidence.patient.guessed
+        if guessed and any(x.rule.alike for x in found):
+            raise NotAsked(_GUESS.format(guessed))
         return found
 
     def _agreement(self) -> tuple[Agreement, str]:

@@ -22,8 +22,6 @@ from attention_doctor.report import Report, refused
 from attention_doctor.rules.questions import WRONG
 from attention_doctor.verdict import excused, finding, findings, summary
 
-_WEIGHED = ("attention", "gradients")  # what every weight alike looks like
-_DOUBTED = "no-attention queries-ignored keys-ignored keys-from-queries parameters-without-gradient"
 _OTHER = {"blocked": "allowed", "allowed": "blocked"}
 
 
@@ -118,6 +116,7 @@ def examine_called(
         asked = called(attend, kind, sizes, layout, mask, further)
         asked.attend.window = window or asked.attend.window
         patient = Patient(asked.attend, sizes, kind)
+        patient.guessed = asked.guessed
         if reference is not None:
             further = taken(getattr(reference, "forward", reference), further)
             trusted = called(reference, kind, sizes, layout, mask, further)
@@ -166,7 +165,6 @@ def examine_called(
         if other is not None:
             patient, how = patient_of(other)
             report = examine_patient(patient)
-    report = _without_guesses(report, how.guessed) if how.guessed else report
     tokens = patient.sizes.tokens
     why = ", the number that its error names" * (patient.sizes.only[0] in ("", "length-fixed"))
     said = f"{tokens} tokens{why}" * bool(tokens)
@@ -174,23 +172,6 @@ def examine_called(
     report = replace(report, called=(f"called with {said}",) * bool(said), inferred=how.inferred)
     others = (*how.others, *[how.left] * bool(how.left))
     return functools.reduce(with_mask, others if report.asked else (), report)
-
-
-def _without_guesses(report: Report, mask: str) -> Report:
-    """Leave open what follows from a mask that hides everything, if only a guess makes it so."""
-    found = [x for x in report.findings if x.test not in _WEIGHED or x.code not in _DOUBTED.split()]
-    if len(found) == len(report.findings):
-        return report
-    stand = {x.test for x in found}
-    open_ = [x for x in _WEIGHED if report.results.get(x) == WRONG and x not in stand]
-    left = f"{', '.join(open_)}: `{mask}` must be given, and what it means is a guess; say it: "
-    left += "`--mask allowed`, `--mask blocked`"
-    return replace(
-        report,
-        findings=tuple(found),
-        results={x: y for x, y in report.results.items() if x not in open_},
-        not_examined=(*report.not_examined, left),
-    )
 
 
 def _with_findings(report: Report, patient: Patient, said: str) -> Report:

@@ -150,7 +150,7 @@ MASKS = {
     "no call hides a key, and it must be given": (
         {"hide": "scores.masked_fill(mask[:, None] == 0, 1e-9)", "forward": "self, x, mask"},
         ("fill-does-not-block",),
-        "`mask` must be given, and what it means is a guess",
+        "`mask` must be given, and its meaning is guessed",
     ),
     "a word that keeps": (
         {"hide": "scores.masked_fill(valid[:, None, None], -math.inf)", **VALID},

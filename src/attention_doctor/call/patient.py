@@ -45,6 +45,7 @@ class Patient:
         self.rounding = 0.0  # how coarse its numbers were found to be
         self.reference: Patient | None = None  # which is trusted
         self.given_masks: tuple[str, ...] = ()  # that a model gives in every call, by their names
+        self.guessed = ""  # the mask that must be given, if nothing tells its meaning
         self.dtype = torch.float64
         self._state: State | None = None  # put back after each call, once it is examined
         usual = 5, 7 if self.kind == "cross" else 5

@@ -85,6 +85,7 @@ RULES = (
             ),
         },
         steps=("product",),
+        alike=True,
     ),
     of_outputs(
         "values-from-keys",
@@ -126,6 +127,7 @@ RULES = (
         signs={
             "gradients": told(conduct.gradients, "no gradient reaches some parameters", "unused")
         },
+        alike=True,
         explanation="Training never moves them. Mostly something was built and then forgotten "
         "in `forward`.",
         ignore="they are for a path that this call does not take",

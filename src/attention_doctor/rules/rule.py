@@ -72,6 +72,7 @@ class Rule:
             that agrees explains all but conduct.
         excuses: codes that it predicts by design, with what tells that it predicts this one.
         hides: by a model's own masks it is a convention, since these may hide tokens.
+        alike: it shows, too, where a mask hides everything, so that all weights are alike.
         neighbours: codes that it must not be confused with.
         instead_of: codes that are half of it, which it is said in the place of.
     """
@@ -89,6 +90,7 @@ class Rule:
     explains: frozenset[str] = frozenset()
     excuses: Mapping[str, Excuse] = field(default_factory=dict)
     hides: bool = False
+    alike: bool = False
     neighbours: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
 

@@ -119,6 +119,7 @@ RULES = (
             )
         },
         explains=_UNUSED,
+        alike=True,
         explanation="Each result is made from its own token, or from no token. Other parts of a "
         "model may hide it, since they learn.",
     ),
@@ -128,6 +129,7 @@ RULES = (
         "Compute one row of weights for each query, from that query and the keys.",
         signs={"attention": told(mixing.mixing, "which query asks makes no difference", "unasked")},
         explains=_UNUSED,
+        alike=True,
         explanation="Every query gets the same mean of the values.",
     ),
     Rule(
@@ -138,6 +140,7 @@ RULES = (
             "attention": told(mixing.mixing, "the weights do not depend on the keys", "unscored")
         },
         explains=_UNUSED,
+        alike=True,
         explanation="What a key holds makes no difference to its weight, only its place does.",
     ),
     Rule(
