@@ -105,9 +105,19 @@ print("✓ The same shape, and the two answers stand in the rows of drank and wa
 # [Split and stack](03_split_and_stack.ipynb) cut such a sheet into a strip for each head, and copied all 12 to a
 # second shelf. How many does a split *have* to copy?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="copies"><summary>All 12: each head needs a strip of its own.</summary>
 #
-# None. Leave the shelf as it is, and walk along it in another way.
+# That is what [Split and stack](03_split_and_stack.ipynb) did. It need not.
+#
+# </details>
+# <details name="copies"><summary>6: head 1 stays where it is, head 2 moves.</summary>
+#
+# Head 1 does not stand in one piece, either: its numbers are 1a 1b, 2a 2b, 3a 3b.
+#
+# </details>
+# <details name="copies"><summary>None.</summary>
+#
+# Right. Leave the shelf as it is, and walk along it in another way.
 #
 # </details>
 

@@ -150,6 +150,8 @@ def fold(soup: BeautifulSoup, complain: Callable[[str], None]) -> None:
     for summary in soup.select("details > summary:first-child"):
         title, details = summary.text.strip(), cast(Tag, summary.parent)
         kinds = ["aa-proof"] if title.startswith(PROVED) else KINDS.get(title.partition(":")[0], [])
+        if details.get("name"):  # one answer of several, of which one is open at a time
+            kinds = ["aa-choice"]
         details["class"] = AttributeValueList(["aa-fold", *kinds])
         if kinds == ["aa-proof"]:
             line = CODE.sub(r"<code>\1</code>", escape(title, quote=False))

@@ -124,6 +124,8 @@ def test_folds_and_call_outs_say_what_they_hold():
     ):
         soup, _ = mended(fold.format(title))
         assert soup.details["class"] == kinds.split()
+    soup, _ = mended(fold.format("None").replace("<details>", '<details name="copies">'))
+    assert soup.details["class"] == ["aa-fold", "aa-choice"]
     soup, _ = mended(fold.format("✓ As `a &lt; b` says."))
     assert str(soup.summary) == "<summary>✓ As <code>a &lt; b</code> says.</summary>"
     soup, _ = pages.parse("<blockquote><p><strong>In short.</strong> All of it.</p></blockquote>")
