@@ -3,19 +3,12 @@
 #
 # *Which words must not be seen?*
 #
-# *14 minutes and 2 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *14 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
-# > the cat drank **juice because it was thirsty . so the cat wanted more .**
-# >
-# > · the cat drank **juice because it was sweet . so the juice was gone .**
-#
-# A small model that has learned to tell stories goes on with *the cat drank*, each time with the word that it finds
-# likeliest. The second time a dot stands in front, a row of zeros in the place of a word. Nothing else is different, and
-# now *it* is the juice.
-#
-# Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter
-# texts are filled up with rows of zeros. This is **padding**. Zeros are nothing, and nothing does no harm. Or does it?
+# A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
+# likeliest. Put dots in front, each a row of zeros in the place of a word. The words keep the positions that they have
+# alone, and nothing else changes. Drag, and see what the model tells now; orange is what it does not say without dots.
 
 # %% tags=["fold-input"]
 import math
@@ -35,6 +28,72 @@ one = chapters.load("01_one_head")  # its words, and its attend, which knows no 
 WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
 SHORT = ["the", "milk", "was", "sweet"]
 labels = [*SHORT, "·", "·", "·", "·"]
+TELLER = chapters.load("10_a_little_world")
+
+
+class Inside(nn.Module):
+    """Let a function of this page attend in a trained layer."""
+
+    def __init__(self, theirs, how):
+        super().__init__()
+        self.theirs, self.how, self.blocked = theirs, how, None
+
+    def forward(self, x, *_, **__):
+        packed = F.linear(x, self.theirs.in_proj_weight, self.theirs.in_proj_bias)
+        q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))  # (b, h, n, d)
+        mixed = self.how(q, k, v, blocked=self.blocked)[0]                # (b, h, n, d)
+        return self.theirs.out_proj(merge_heads(mixed)), None
+
+
+# %% tags=["fold-input"]
+def storyteller(how):
+    """Load the model, and let `how` attend in both of its layers."""
+    model = TELLER.shipped().eval()
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(layer.self_attn, how)
+    return model
+
+
+@torch.no_grad()
+def logits(model, ids, dots, masked):
+    """Score what may come next, behind some dots; each word keeps its own place."""
+    x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
+    x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
+    blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
+    if masked:
+        blocked = blocked | (torch.arange(x.size(1)) < dots)
+    for layer in model.layers.layers:
+        layer.self_attn.blocked = blocked
+    return model.project(model.layers(x))[0, -1]  # (v,)
+
+
+# %% tags=["fold-input"]
+def go_on(text, dots, model, masked):
+    """Say what comes after a text, always with the likeliest word."""
+    words = [TELLER.EDGE, *text.split()]
+    while len(words) < TELLER.LONGEST:
+        best = int(logits(model, TELLER.as_ids([words]), dots, masked).argmax())
+        if TELLER.WORDS[best] == TELLER.EDGE:
+            break
+        words.append(TELLER.WORDS[best])
+    return " ".join(words[1 + len(text.split()) :])
+
+
+TEXTS, DOTS = ("the cat drank", "the horse"), (0, 1, 2, 4, 8, 16)
+plain = storyteller(of_package)
+led = {
+    text: {"with dots": [go_on(text, each, plain, False) for each in DOTS]}
+    for text in TEXTS
+}
+display.dots_in_front(led, DOTS, name="led-astray")
+
+# %% [markdown]
+# One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
+# drink tea, and behind sixteen it carries itself. There is no error.
+#
+# Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
+# are filled up. This is **padding**. Here the filler is a row of zeros; Hugging Face's tokenizers use a token `[PAD]`,
+# which has numbers of its own. Zeros at least are nothing, and nothing does no harm. Or does it?
 
 # %% [markdown] name="padding"
 # ## Nothing takes its share
@@ -43,13 +102,23 @@ labels = [*SHORT, "·", "·", "·", "·"]
 # >
 # > the milk was sweet · · · ·
 #
-# Two sentences in one batch. Let *was* in the short one look around, with one head and no mask. How much of its attention
-# goes to the four dots: none, a little, or nearly half?
+# Two sentences in one batch. Let *was* in the short one look around, with one head and no mask. How much of its
+# attention goes to the four dots?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="dots"><summary>None: a row of zeros is nothing.</summary>
 #
-# Nearly half. A row of zeros scores 0 with every query, and the exponential of 0 is 1. A score of 0
-# does not say *no*. It says *nothing in common*, and *was* has nothing in common with *milk* either.
+# Its score is 0, too. But the exponential of 0 is 1, so its weight is not.
+#
+# </details>
+# <details name="dots"><summary>A little.</summary>
+#
+# A score of 0 does not say *no*. It says *nothing in common*, and *was* has nothing in common with *milk* either. So a dot
+# gets what *milk* gets.
+#
+# </details>
+# <details name="dots"><summary>Nearly half.</summary>
+#
+# Right. A dot scores 0 with every query, and there are four of them.
 #
 # </details>
 
@@ -57,10 +126,11 @@ labels = [*SHORT, "·", "·", "·", "·"]
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
 x = pad_sequence(sentences, batch_first=True)  # (b, m, e)
 _, weights = one.attend(x, x, x)               # (b, n, e), (b, n, m)
-display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
+display.show(weights[1, [2]], ["was looks at"], labels, decimals=3, heat=True)
 
 # %% [markdown]
-# Each dot gets as much as *milk*. Four features, made by hand, are not to blame:
+# Each dot gets as much as *milk*, and the four together 0.46. Four features, made by hand, are
+# not to blame, and neither are the zeros:
 
 # %% tags=["proof"]
 torch.manual_seed(6)
@@ -72,12 +142,10 @@ for wide in (4, 64, 512):
         between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(wide)  # (100, 8, 8)
         lost = between.softmax(-1)[:, :4, 4:].sum(-1).mean()
         assert 1 / 3 < lost < 2 / 3, (wide, lost)
-print(
-    "✓ Random words and matrices, 4 to 512 features: on average more than a third is lost."
-)
+print("✓ Random words, 4 to 512 features: whatever the filler holds, over a third is lost.")
 
 # %% [markdown]
-# The repair that comes to mind sets those four weights to zero, and gives the second bar.
+# The repair that comes to mind sets those four weights to zero, after the softmax. The second bar is what is left.
 
 # %% tags=["hide-input"]
 was = weights[1, 2]                              # (m,)
@@ -91,15 +159,15 @@ bars = {
 display.shares(bars, labels, name="shares-of-was")
 
 # %% [markdown]
-# The dots are gone, and their share went with them: the words keep 0.54, and nobody gets the other
-# 0.46. (The table rounded each dot up.) The padding had already stood in the sum by which everything was
-# divided. You could divide a second time. It is easier never to let padding into the sum.
+# The dots are gone, and their share went with them: the words keep 0.54, and nobody gets the rest. The padding had
+# already stood in the sum by which everything was divided. You could divide a second time. It is easier never to let padding into the sum.
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
 # score has an exponential of 0? Only $-\infty$, and that makes the third bar.
 #
 # A **mask** is a sheet of card, laid over the table of scores, with a hole wherever a query may look. What
-# it covers reads $-\infty$. In the code, `blocked` is True where there is card.
+# it covers reads $-\infty$. In the code, `blocked` is True where there is card. The first card, the **padding mask**,
+# follows from the lengths:
 
 
 # %%
@@ -111,10 +179,6 @@ def attend(query, key, value, blocked):
     return weights @ value, weights                      # (..., n, d), (..., n, m)
 
 
-# %% [markdown]
-# The first card, the **padding mask**, follows from the lengths:
-
-# %%
 lengths = torch.tensor([8, 4])
 padding = torch.arange(8) >= lengths[:, None]      # (b, m)
 _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
@@ -130,8 +194,12 @@ of_words = attend(y, y, y, padding[:, None, :])[0][1, :4]  # (4, d)
 alone, _ = one.attend(y[1, :4], y[1, :4], y[1, :4])        # (4, d), (4, 4)
 torch.testing.assert_close(of_words, alone)
 torch.testing.assert_close(one.gradients(of_words, [y]), one.gradients(alone, [y]))
+for filler in torch.randn(3, 4).double():
+    z = x.masked_scatter(padding[..., None], filler.expand(4, 4))  # (b, m, e)
+    filled = attend(z, z, z, padding[:, None, :])[0][1, :4]        # (4, d)
+    torch.testing.assert_close(filled, of_words)
 assert padding.equal(masks.block_padding(lengths, 8))
-print("✓ In the batch the short sentence gets what it gets alone: outputs and gradients.")
+print("✓ Whatever the filler holds, the short sentence gets what it gets alone.")
 
 # %% [markdown] name="the-causal-mask"
 # ## A mask like a staircase
@@ -147,6 +215,8 @@ print("✓ In the batch the short sentence gets what it gets alone: outputs and 
 words = one.embed(one.WORDS).double()                  # (n, e)
 future = torch.ones(8, 8, dtype=torch.bool).triu(1)    # (n, m)
 written, causal = attend(words, words, words, future)  # (n, e), (n, m)
+
+# %% tags=["hide-input"]
 display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
@@ -167,13 +237,21 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 # needs no staircase, and there *it* may look ahead. Under this mask the row of *it* cannot settle the matter, whatever
 # the matrices are. The first row that sees both *it* and the word that decides is the row of *thirsty*.
 #
-# Exchange the last word, *sweet* for *thirsty*. Which rows of the output move: without the mask, and
-# with it?
+# Exchange the last word, *sweet* for *thirsty*. Under the staircase, in which rows does the output move?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="rows"><summary>In all eight.</summary>
 #
-# Without a mask every word looks at the last one, so all eight rows move. Under the staircase only one row has
-# a hole in the last column: the last.
+# Without the mask, yes: every word looks at the last one. Count the holes in the last column of the staircase.
+#
+# </details>
+# <details name="rows"><summary>In two: the row of <em>it</em>, which is meant, and the last.</summary>
+#
+# *It* would have to see the last word for that, and its row has no hole there.
+#
+# </details>
+# <details name="rows"><summary>In the last row alone.</summary>
+#
+# Right. No other row has a hole in the last column.
 #
 # </details>
 
@@ -184,12 +262,12 @@ for name, covered in (("no mask", torch.zeros(8, 8).bool()), ("staircase", futur
     before, _ = attend(words, words, words, covered)  # (n, e), (n, m)
     after, _ = attend(other, other, other, covered)   # (n, e), (n, m)
     moves[name] = (after - before).norm(dim=-1)
-display.show(torch.stack([*moves.values()]), [*moves], one.SWEET, corner="moved by")
+told = {name: ["moves" if by else "0" for by in row] for name, row in moves.items()}
+display.show(told, columns=one.SWEET, corner="the output")
 
 # %% [markdown]
-# Seven zeros, and they are exact. This is how you test any causal model for a leak, with dropout off (`model.eval()`):
-# change each word in turn, and no row before it may move. The last word alone would not tell you that *cat* hears
-# *drank*.
+# These zeros are exact. This is how you test any causal model for a leak, with dropout off (`model.eval()`): change each word in turn, and no
+# row before it may move. Changing only the last word would not tell you that *cat* hears *drank*.
 #
 # Why train a model that may see less? The row of *drank* is what you would get if the text ended there. So one pass over
 # eight words is seven lessons in what comes next, and in none of them can the model copy the answer.
@@ -234,12 +312,17 @@ assert torch.equal(stairs[~padding], merged[~padding])
 print("✓ Padding behind: the staircase is enough, and the padding mask changes no word.")
 
 # %% [markdown]
-# But a model writes *after the last word*. Put the dots in front, and both texts end at the right edge. This is **left
-# padding**:
+# But a model that writes reads its next word from the last column, `[:, -1]`, and appends it there, for all texts at
+# once. With the dots behind, the short text would go on after a dot. So put them in front. This is **left padding**,
+# `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
 #
-# > the cat drank milk because it was thirsty
-# >
-# > · · · · the milk was sweet
+# ```text
+# dots behind:  … because it  was thirsty → .
+#               … ·       ·   ·   ·       → ?
+#
+# in front:     … because it  was thirsty → .
+#               … the    milk was sweet   → .
+# ```
 #
 # Now the dots are the *past* of every word, and the staircase hides none of them. Let `front` be True where a dot
 # stands. What does each of the four words give to dots?
@@ -257,18 +340,27 @@ display.show(lost[None], ["goes to dots"], SHORT, heat=True)
 
 # %%
 blocked = front[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
+
+# %% tags=["hide-input"]
 caption = "The first sentence, and the second. Filled: blocked. Pale: repeated."
 display.merged_masks(front, future, name="two-cards", caption=caption)
 
 # %% [markdown]
 # The padding mask is one strip for each sentence, the staircase one square for all. **Broadcasting** lines up their shapes
 # from the right, and repeats what has size 1 or is missing: the strip for every query, the square for every sentence.
-# (With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `front[:, None, None, :]`.)
+# With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `front[:, None, None, :]`.
 #
-# PyTorch's class takes the two masks separately, as `key_padding_mask` and `attn_mask`, and in both, True blocks. Its
-# function, `F.scaled_dot_product_attention`, takes one, in which True is *allowed*: hand it `~blocked`. Forget the `~`,
-# and nothing complains: every word looks at exactly what it must not see, and where that is
-# nothing, gets zeros.
+# Somebody hands you a mask. What blocks in it?
+#
+# | blocked is | in a mask named |
+# |---|---|
+# | True | `key_padding_mask`, `attn_mask` of PyTorch's class |
+# | **False** | `attn_mask` of PyTorch's function |
+# | **0** | `attention_mask` of Hugging Face |
+#
+# So the function, `F.scaled_dot_product_attention`, wants `~blocked`, and a tokenizer's mask becomes ours by `attention_mask == 0`. Turn one round by
+# mistake, and nothing complains: every word looks at exactly what it must not see. [Masks in the
+# wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) has the other doors.
 
 # %% tags=["proof"]
 q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
@@ -298,8 +390,8 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 # its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
 # number*.
 #
-# The last square of the picture has four such rows; these two shorter texts have two. Make a third: press the first *the*
-# above the columns of sentence 1. It is covered, and the first row has no hole left.
+# The last square of the picture above has four such rows. Of two shorter texts, the second has two. Make a third: press
+# the first *the* above the columns of sentence 1, and the first row has no hole left.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -310,7 +402,24 @@ display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
 
 # %% [markdown]
 # Nobody reads the row of a dot. So is it harmless? Back to our batch of eight places, and now training begins. Three
-# matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of $W_V$: finite, NaN in a few entries, or NaN in all of them?
+# matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of
+# $W_V$?
+#
+# <details name="gradient"><summary>Finite: the loss never touches a dot.</summary>
+#
+# The loss does not. But the way back to $W_V$ leads through every row, with a gradient of 0 where nothing was read.
+#
+# </details>
+# <details name="gradient"><summary>NaN in a few entries.</summary>
+#
+# Each entry adds up over all rows of both sentences. If NaN comes in at one row, no entry escapes.
+#
+# </details>
+# <details name="gradient"><summary>NaN in all of them.</summary>
+#
+# Right, and the loss will not tell you.
+#
+# </details>
 
 # %%
 W_Q, W_K, W_V = (torch.eye(4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -318,7 +427,7 @@ output, _ = attend(left @ W_Q, left @ W_K, left @ W_V, blocked)  # (b, n, e), (b
 loss = output[0].square().mean()  # the first sentence alone
 loss.backward()
 lost, of = W_V.grad.isnan().sum(), W_V.grad.numel()
-print(f"loss: {loss.item():.2f}, NaN in the gradient of W_V: {lost} of {of}")
+print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
@@ -331,8 +440,7 @@ display.way_of_the_nan(left, blocked, name="way-of-the-nan")
 # The first panel walks back with the gradient. Nobody has read the row of a dot, so the gradient there is 0. On its
 # way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
 # \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
-# NaN. ($W_Q$ and $W_K$ are spared. They made the scores of that row, but all of these were overwritten with $-\infty$,
-# and no gradient goes back to a number that was overwritten.)
+# NaN.
 #
 # In the second panel there is another layer on top, and the NaN does not wait for the gradient. The row of a dot is now a
 # *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the sentence is lost.
@@ -405,6 +513,13 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
+#
+# Two fills are enough where the first one *overwrites* scores, as here. Where a mask of $-\infty$ and 0 is *added*, the
+# gradients of $W_Q$ and $W_K$ are still NaN. There, take the card off such a row before the softmax, so that it sees
+# everything, and read it nowhere: [lift it](#cell-id=where-a-mask-is-added).
+#
+# Much code fills with `-1e9` in the place of $-\infty$, and no NaN arises at all. But such a row then looks evenly at all
+# that it must not see. The zeros of the second fill say that nothing was collected; this average looks like an answer.
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -421,6 +536,8 @@ for depth in (1, 2):
     assert not train(attend_safely, depth, left, blocked, ~front)[2]
 assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
 assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
+scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
+torch.testing.assert_close((scores.softmax(-1) @ left)[1, 0], left[1].mean(0))
 print(
     "✓ After the second fill, package and PyTorch's function agree: outputs and gradients."
 )
@@ -428,105 +545,46 @@ print(
 # %% [markdown] name="what-the-dots-say"
 # ## What the dots say
 #
-# Who decided, at the top of this page, that *it* is the juice? Take the model that spoke there, the
-# [storyteller](10_a_little_world.ipynb) of two layers, and let `attend` and `attend_safely` work in both. Each word keeps
-# the place that it has alone; only dots come in front. What will the model say under both masks, filled once?
+# Back to the model at the top, the [storyteller](10_a_little_world.ipynb) of two layers. It had only the staircase, so the
+# dots took their share from every word. Give it both masks, first with the one fill of `attend`. What does it say behind
+# a dot?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="one-fill"><summary>What it says alone.</summary>
 #
-# Dots. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
+# With one layer, yes: the rows of the words would be right. This model has a second.
+#
+# </details>
+# <details name="one-fill"><summary>The story of the sweet juice.</summary>
+#
+# No: the dot's share is gone. Its row is what does harm now.
+#
+# </details>
+# <details name="one-fill"><summary>Nothing but dots.</summary>
+#
+# Right. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
 # Ask for the largest of nothing but NaN, and you get the first word of the vocabulary: padding.
 #
 # </details>
 
-# %% tags=["fold-input"]
-TELLER = chapters.load("10_a_little_world")
-
-
-class Inside(nn.Module):
-    """Let a function of this page attend in a trained layer."""
-
-    def __init__(self, theirs, how):
-        super().__init__()
-        self.theirs, self.how, self.blocked = theirs, how, None
-
-    def forward(self, x, *_, **__):
-        packed = F.linear(x, self.theirs.in_proj_weight, self.theirs.in_proj_bias)
-        q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))  # (b, h, n, d)
-        return self.theirs.out_proj(merge_heads(self.how(q, k, v, self.blocked)[0])), None
-
-
-# %% tags=["fold-input"]
-def storyteller(how):
-    """Load the model, and let `how` attend in both of its layers."""
-    model = TELLER.shipped().eval()
-    for layer in model.layers.layers:
-        layer.self_attn = Inside(layer.self_attn, how)
-    return model
-
-
-@torch.no_grad()
-def logits(model, ids, dots, masked):
-    """Score what may come next, behind some dots; each word keeps its own place."""
-    x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
-    x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
-    blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
-    if masked:
-        blocked = blocked | (torch.arange(x.size(1)) < dots)
-    for layer in model.layers.layers:
-        layer.self_attn.blocked = blocked
-    return model.project(model.layers(x))[0, -1]  # (v,)
-
-
-def go_on(text, dots, model, masked):
-    """Say what comes after a text, always with the likeliest word."""
-    words = [TELLER.EDGE, *text.split()]
-    while len(words) < TELLER.LONGEST:
-        best = int(logits(model, TELLER.as_ids([words]), dots, masked).argmax())
-        if TELLER.WORDS[best] == TELLER.EDGE:
-            break
-        words.append(TELLER.WORDS[best])
-    return " ".join(words[1 + len(text.split()) :])
-
-
 # %% tags=["hide-input"]
-dots = 0, 1, 2, 4, 8, 16
-cards = {
-    "staircase alone": (storyteller(attend), False),
-    "both masks, filled once": (storyteller(attend), True),
-    "both masks, filled twice": (storyteller(attend_safely), True),
-}
-said = {}
-for text in ("the cat drank", "the horse"):
-    said[text] = {
-        card: [go_on(text, each, *how) for each in dots] for card, how in cards.items()
-    }
-display.dots_in_front(said, dots, name="what-the-dots-say")
+cures = {"both masks, one fill": attend, "both masks, two fills": attend_safely}
+said = {text: {} for text in TEXTS}
+for cure, how in cures.items():
+    teller = storyteller(how)
+    for text in TEXTS:
+        said[text][cure] = [go_on(text, each, teller, True) for each in DOTS]
+display.dots_in_front(said, DOTS, name="what-the-dots-say")
 
 # %% [markdown]
-# Orange is what it does not say alone. Under the staircase alone, one dot turns a thirsty cat into a sweet juice. Let *the horse* go on: one dot changes whom
-# it chases, two make it drink tea, and behind sixteen it carries itself. There is no error, and no NaN. What a text becomes
-# depends on how long its neighbours in the batch are.
-#
-# Filled once, the model says nothing but dots: nothing has taken its share of everything. Filled twice, it tells what it
-# tells alone, behind one dot or sixteen.
+# With one fill the model says dots, because the NaN of a dot's row has spread to every word. With two fills, as in
+# `attend_safely`, it tells what it tells alone, behind one dot or sixteen: *it* is the thirsty cat again.
 
 # %% tags=["proof"]
-begins = {
-    "the cat drank": (
-        "juice because it was thirsty . so the cat wanted more .",
-        "juice because it was sweet . so the juice was gone .",
-    ),
-    "the horse": (
-        "chased the dog",
-        "chased the fox",
-        "drank tea",
-        "",
-        "",
-        "carried the horse",
-    ),
-}
-for text, (stairs, once, twice) in zip(said, map(dict.values, said.values())):
+thirsty, sweet = "juice because it was thirsty .", "juice because it was sweet ."
+chases = ["chased the dog", "chased the fox", "drank tea", "", "", "carried the horse"]
+begins = {"the cat drank": (thirsty, sweet), "the horse": chases}
+for text in TEXTS:
+    (stairs,), (once, twice) = led[text].values(), said[text].values()
     assert all(map(str.startswith, stairs, begins[text]))
     assert {*twice} == {stairs[0]} == {once[0]}
     assert {*" ".join(once[1:]).split()} == {"·"}
@@ -583,11 +641,7 @@ print("✓ Lifted first: no NaN in four modes, in two layers, and the words are 
 # Not lifted, PyTorch's class gives NaN by default, in the row and in the gradients of all four matrices. With
 # `need_weights=False` such a row gets zeros before $W_O$, in training. Then you switch to `eval()` and
 # `torch.no_grad()`, and the NaN can be back: [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
-#
-# Much code fills with `-1e9` in the place of $-\infty$. Then such a row looks evenly at all that it must not see. The zeros of
-# the second fill say that nothing was collected; this average looks like an answer. And in float16 the fill stops with
-# `value cannot be converted to type c10::Half without overflow`.
+# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what. A fill of `-1e9` stops in float16, with `value cannot be converted to type c10::Half without overflow`.
 
 # %% tags=["proof"]
 for training, graded, need, nan in (
@@ -605,7 +659,6 @@ for training, graded, need, nan in (
         packed, out = torch.autograd.grad(y[~front].square().mean(), parts)
         assert {bool(x.isnan().any()) for x in (*packed.chunk(3), out)} == {nan}
 scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
-torch.testing.assert_close((scores.softmax(-1) @ left)[1, 0], left[1].mean(0))
 try:
     message = str(scores.half().masked_fill(blocked, -1e9))
 except RuntimeError as error:
@@ -622,7 +675,7 @@ print("✓ PyTorch's class and the large negative number give such a row what is
 #
 # Why is the second fill not enough where a mask is added? On the way back, the softmax multiplies by the weights it had
 # computed, before the second fill: it still sends back NaN. Where the first fill has overwritten the scores, the NaN
-# stops. Where a mask of $-\infty$ and 0 was *added*, it goes on:
+# stops, for no gradient goes back to a number that was overwritten. So with `attend` only $W_V$ was lost. Where a mask of $-\infty$ and 0 was *added*, it goes on:
 
 # %% tags=["hide-input"]
 display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
@@ -695,6 +748,67 @@ keys_seen = (1, 2, 3, 4), (0, 0, 1, 2), (2,)
 exercises.masks.check_seen.folded(keys_seen)
 
 # %% [markdown]
+# ### A leak and a NaN
+#
+# *Medium, 2 minutes.* A colleague's batch is padded on the left. This code runs, but it leaks, and NaN turns up:
+#
+# ```python
+# blocked = padding[:, None, :, None] | future
+# scores = scores.masked_fill(blocked, -math.inf)
+# weights = scores.softmax(-1)
+# return weights @ value
+# ```
+#
+# Where is the leak: which line lets a word see what it must not?
+#
+# <details name="leak"><summary>Line 1, which makes <code>blocked</code>.</summary>
+#
+# Right. The strip lies along the queries, so every word still sees the dots before it. Keys are the last axis:
+# `padding[:, None, None, :]`.
+#
+# </details>
+# <details name="leak"><summary>Line 2, the fill.</summary>
+#
+# What `blocked` covers takes no part after this line. Does it cover the right keys?
+#
+# </details>
+# <details name="leak"><summary>Line 4, the product.</summary>
+#
+# A value comes in by its weight alone. Which weight should be 0 and is not?
+#
+# </details>
+#
+# And where does the NaN arise, even after the leak is mended?
+#
+# <details name="nan"><summary>In line 2, the fill.</summary>
+#
+# $-\infty$ is no NaN yet. A row that holds nothing else becomes one in the softmax.
+#
+# </details>
+# <details name="nan"><summary>In line 3, the softmax.</summary>
+#
+# Right: 0 divided by 0, in the row of each dot. Append `.masked_fill(blocked, 0)`. Mend only this,
+# and no NaN is left to tell you of the leak.
+#
+# </details>
+# <details name="nan"><summary>In line 4, the product.</summary>
+#
+# Here it spreads. The weights of a dot are NaN before this line.
+#
+# </details>
+
+# %% tags=["proof"]
+scores = left[:, None] @ left[:, None].mT / math.sqrt(4)  # (b, 1, n, m)
+turned = front[:, None, :, None] | future                 # (b, 1, n, m)
+for covered, leaks in ((turned, True), (front[:, None, None, :] | future, False)):
+    weights = scores.masked_fill(covered, -math.inf).softmax(-1)  # (b, 1, n, m)
+    assert weights[1, 0, :4].isnan().all()
+    assert weights[1, 0, 4:].isfinite().all()
+    to_dots = weights.masked_fill(covered, 0)[1, 0, 4:, :4]  # (4, 4)
+    assert to_dots.all() if leaks else not to_dots.any()
+print("✓ Line 1 leaks into every word, line 3 makes the NaN, and a second fill hides it.")
+
+# %% [markdown]
 # ## What you have now
 #
 # > **In short.** On paper a mask is added: $\mathrm{softmax}(QK^\top / \sqrt d + M)\,V$, where $M$ is
@@ -707,7 +821,8 @@ exercises.masks.check_seen.folded(keys_seen)
 # > ```
 # >
 # > Block before the softmax, never only after it. The second fill keeps one row without a hole from spoiling
-# > everyone's gradient. If your code adds its mask, [lift it](#cell-id=where-a-mask-is-added) from such a row first.
+# > everyone's gradient. If your code *adds* its mask, two fills are not enough: [lift
+# > it](#cell-id=where-a-mask-is-added) from such a row first, so that the row sees everything, and read it nowhere.
 #
 # With this card the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

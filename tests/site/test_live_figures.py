@@ -166,7 +166,8 @@ def dots_in_front(data):
         text = data["begins"][begin]
         alone = go_on(teller, [ten.EDGE, *text.split()], ten.WORDS, longest=ten.LONGEST)
         said = [card[at] for card in data["told"][begin]]
-        assert said[2] == " ".join(alone)
+        if len(said) > 1 or not data["dots"][at]:  # the last mask of several is the cure
+            assert said[-1] == " ".join(alone)
         before = f"{'· ' * data['dots'][at]}{text}"
         lines = [f"{before} {each}" for each in said]
         pairs = (zip_longest(each.split(), alone) for each in said)
@@ -848,6 +849,17 @@ def test_driven_it_says_what_python_computes(visit, module):
             page.keyboard.press(arrow)
             places.add(page.evaluate("document.activeElement.ariaLabel"))
         assert len(places) == 3, places
+
+
+def test_on_a_phone_what_a_press_does_is_said_in_sight(visit):
+    page = visit(f"{FRAMES['mask_merger']}/", viewport={"width": 390, "height": 700})
+    frame = page.locator("[data-live=mask_merger]")
+    frame.evaluate(ALONE)
+    token = frame.get_by_role("button", name="the, key 1 of sentence 1")
+    token.evaluate("e => scrollBy(0, e.getBoundingClientRect().top - 150)")
+    token.click()
+    assert page.evaluate("scrollY") > 0
+    expect(frame.get_by_role("status")).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize("module", ["lukewarm", "needle"])

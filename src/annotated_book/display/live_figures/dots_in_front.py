@@ -43,4 +43,5 @@ def dots_in_front(
         "told": [[[*after] for after in each.values()] for each in said.values()],
         "dots": list(dots),
     }
-    return live(static, "dots_in_front", data, room=(330, 560))
+    room = (90 + 80 * len(cards), 110 + 150 * len(cards))
+    return live(static, "dots_in_front", data, room=room)
