@@ -213,6 +213,34 @@ def heads_at_work(data):
         yield done, [f"{where}: “{queries[at[2]]}” looks at {looks}"], lines
 
 
+def landed(data):
+    words, who, at = data["words"], data["who"], {}
+    n, h = len(words), len(data["ways"]["without"][0])
+    for head in range(h):
+        place = head * n + who  # among all that the heads have found, one after the other
+        at[head] = words[place // h], place % h + 1
+    cells = [["?"] * h for _ in words]
+    for head, word, (row, column) in [
+        (None, "", ("", 0)),
+        (h - 1, "milk", (words[who], h)),
+        (0, words[who], at[0]),
+        (h - 1, words[who], at[1]),
+    ]:
+        done = None if head is None else ("button", f"row {row}, cell {column}", "")
+        said = [f"Press the {h} cells"]
+        if done:
+            yes = "Yes" if word == words[who] else "No"
+            said = [f"{yes}: here stands what head {head + 1} has found for “{word}”."]
+            cells[words.index(row)][column - 1] = word
+        if (row, column) == at[h - 1]:
+            said.append(f"in the rows of “{at[0][0]}” and “{at[1][0]}”; the row of “{words[who]}”")
+            cells = [[words[(i * h + j) % n] for j in range(h)] for i in range(n)]
+        yield done, said, {".aa-landed [role=button]": [text for row in cells for text in row]}
+    yield ("button", "with the transpose", ""), [], {".aa-landed [role=button]": ["?"] * n * h}
+    shown = [word for word in words for _ in range(h)]
+    yield ("button", "show all", ""), ["the row of “it”"], {".aa-landed [role=button]": shown}
+
+
 def learns(data):
     ten = chapters.load("10_a_little_world")
     assert data["floor"] == pytest.approx(ten.FLOOR, abs=1e-4)
@@ -710,7 +738,14 @@ def where_numbers_go(data):
     wrong = split_without_transpose(x, h)  # (h, n, d)
     right = split_heads(x, h)              # (h, n, d)
     for done, way, heads, made, lit in [
-        (None, "Wrong split", wrong, merge_heads(wrong), "2c"),
+        (None, "The right way", right, x, "2c"),
+        (
+            ("checkbox", "transpose in the split", ""),
+            "Wrong split",
+            wrong,
+            merge_heads(wrong),
+            "2c",
+        ),
         (("checkbox", "transpose in the merge", ""), "Both wrong", wrong, x, "2c"),
         (("checkbox", "transpose in the split", ""), "Wrong merge", right, None, "2c"),
         (("slider", "follow", "End"), "Wrong merge", right, None, named[-1]),

@@ -179,6 +179,8 @@ def _draw_step(
 def landings(words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, name: str) -> Output:
     """Draw how the rows of a result are merged from memory, where head stands after head.
 
+    Alive, the cells of the result are empty, and pressed to find what belongs to one word.
+
     Args:
         words: n of them.
         ways: by what is said over each, (n, h): for each row, from which places of memory it is
@@ -213,7 +215,11 @@ head 1 for it, head 1 for is.
         found = (f"head {place // n + 1} for {words[place % n]}" for place in rows[who].tolist())
         said.append(f"{title}: {', '.join(found)}.")
     alt = f"From what the row of “{words[who]}” is merged. {' '.join(said)}"
-    return finish(drawing, name=name, alt=alt)
+    data = {"words": list(words), "who": who}
+    data |= {"ways": {title: rows.tolist() for title, rows in ways.items()}}
+    static = finish(drawing, name=name, alt=alt)
+    tall = (28 + 19 * n * count) / 360  # as a share of its width
+    return live(static, "landed", data, room=(round(110 + 432 * tall), round(180 + 350 * tall)))
 
 
 _SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}

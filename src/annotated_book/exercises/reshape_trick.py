@@ -1,4 +1,4 @@
-"""Exercises of "The reshape trick": one number, and a wrong merge."""
+"""Exercises of "The reshape trick": one number, and a wrong split."""
 
 import torch
 from torch import Tensor
@@ -20,63 +20,82 @@ def _which_index(answer: object, found: Tensor, right: Tensor) -> str:
 
 check_place = Exercise(
     name="my_place",
-    right=(0, 2, 1),
+    right=(1, 3, 1),
     praise=(
-        "right. Word 2 stays word 2, and its feature 1 is the last of the 2 features of the "
-        "first head."
+        "right. Word 3 stays word 3, and its feature 3 is the last of the 2 features of the "
+        "second head."
     ),
     wrong={
         "you give (word, head, feature). That is its place in (n, h, d), before the heads move in "
-        "front.": (2, 0, 1),
-        "you give (head, feature, word); the axes of the heads are (h, n, d).": (0, 1, 2),
-        "that is where a straight reshape puts it. There, what follows in memory fills up the "
-        "first head, whatever word it belongs to; a right split keeps the word.": (1, 1, 1),
+        "front.": (3, 1, 1),
+        "you give (head, feature, word); the axes of the heads are (h, n, d).": (1, 1, 3),
+        "that is where a straight reshape puts it. There, what follows in memory fills up one head "
+        "after the other, whatever word it belongs to; a right split keeps the word.": (2, 0, 1),
         "you deal the features out to the heads in turn (head = feature % h). A head has "
-        "neighbours: the first d features belong to the first head.": (1, 2, 0),
-        "you count everything from 1. Indices count from 0.": (1, 3, 2),
+        "neighbours: the first d features belong to the first head.": (0, 3, 1),
+        "you count everything from 1. Indices count from 0.": (2, 4, 2),
     },
     run=whole_numbers(3, "an index of three"),
     why=_which_index,
 )
 
 
-def _where_from(answer: object, found: Tensor, right: Tensor, mixed: Tensor) -> str | None:
-    """Say whose number stands in the wrong row, if all numbers are those of mixed."""
-    same = found[..., None] == mixed.flatten()
+def _where_from(answer: object, found: Tensor, right: Tensor, x: Tensor, h: int) -> str | None:
+    """Say whose number stands in the wrong row, if all numbers are those of x."""
+    same = found[..., None] == x.flatten()
     if found.shape != right.shape or not same.any(-1).all():
         return None
-    word = same.int().argmax(-1) // mixed.size(2) % mixed.size(1)  # (n, h * d)
-    strange = (word != torch.arange(len(found))[:, None]).nonzero()
+    row = same.int().argmax(-1) // x.size(2)  # (b, h, n, d), in all sentences counted through
+    due = torch.arange(len(x) * x.size(1)).view(len(x), 1, -1, 1)
+    strange = (row != due).nonzero()
     if not len(strange):
-        return "every row keeps its word, but head 1 comes first, with its features in order."
-    row, column = strange[0].tolist()
+        return (
+            "every number stays with its word, but head 1 comes first, with its features in order."
+        )
+    sentence, head, word, _ = at = strange[0].tolist()
+    of, source = divmod(int(row[tuple(at)]), x.size(1))
     return (
-        f"it mixes words: row {row} holds what was found for word {word[row, column]}, counted "
-        "from 0. A reshape fills the rows in the order of the axes, the first one slowest."
+        f"it mixes words: sentence {sentence}, head {head}, word {word} holds a number of word "
+        f"{source} of sentence {of}, all counted from 0."
     )
+
+
+def _cut(x: Tensor, h: int) -> Tensor:
+    return x.unflatten(-1, (h, -1))
 
 
 check_repaired = Exercise(
     name="repaired",
-    right=lambda mixed: torch.cat(list(mixed), -1),
+    right=lambda x, h: torch.stack(x.chunk(h, -1), 1),
     praise=(
-        "right, and so are the gradients: the same as concatenating. First the words come in "
-        "front, then the heads go side by side."
+        "right, and so are the gradients: the same as cutting strips and stacking them. First each "
+        "row is cut, then words and heads change places."
     ),
     wrong={
-        "the words come in front, but the heads are not side by side yet: (n, h, d).": (
-            lambda mixed: mixed.transpose(0, 1)
+        "it has the right shape, but a reshape keeps the reading order: head 1 is filled with the "
+        "whole rows of the first words. Words and heads have to change places.": (
+            lambda x, h: x.reshape(len(x), h, x.size(1), -1)
         ),
-        "that transpose exchanges the words with the features. The heads and the words have to "
-        "change places.": lambda mixed: mixed.mT.reshape(mixed.size(1), -1),
-        "without a transpose, a reshape keeps the reading order, all of head 1 first, and each row "
-        "mixes words.": lambda mixed: mixed.reshape(mixed.size(1), -1),
-        "the heads are interleaved: each row begins with feature 0 of every head. All features of "
-        "head 1 come first.": lambda mixed: mixed.permute(1, 2, 0).flatten(1),
-        "the heads are in reversed order.": lambda mixed: torch.cat(list(mixed)[::-1], -1),
+        "each row is cut rightly, but the heads are still in the middle: (b, n, h, d).": _cut,
+        "that transpose exchanges the sentences with the words: (n, b, h, d). Count the axes from "
+        "0: the batch is axis 0.": lambda x, h: _cut(x, h).transpose(0, 1),
+        "that transpose exchanges the heads with the features: (b, n, d, h).": (
+            lambda x, h: _cut(x, h).mT
+        ),
+        "the heads come in front of the batch: (h, b, n, d).": lambda x, h: torch.stack(
+            x.chunk(h, -1)
+        ),
+        "words and features have changed places, too: (b, h, d, n).": (
+            lambda x, h: _cut(x, h).permute(0, 2, 3, 1)
+        ),
+        "the features are dealt out to the heads in turn. A head has neighbours: the first d "
+        "features belong to the first head.": (
+            lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2)
+        ),
+        "the heads are in reversed order.": lambda x, h: torch.stack(x.chunk(h, -1)[::-1], 1),
     },
-    sizes=[{"h": 4, "n": 3, "d": 6}, {"h": 3, "n": 5, "d": 2}],
-    draw=lambda h, n, d: normal(mixed=(h, n, d)),
-    shape="(n, h * d)",
+    sizes=[{"b": 2, "n": 3, "h": 4, "d": 6}, {"b": 3, "n": 5, "h": 2, "d": 4}],
+    draw=lambda b, n, h, d: normal(x=(b, n, h * d)) | {"h": h},
+    shape="(b, h, n, d)",
     why=_where_from,
 )

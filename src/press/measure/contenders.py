@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from annotated_attention.heads import merge_heads, split_heads
 from annotated_attention.masks import (
     attention_to_heads,
     block_future,
@@ -202,21 +203,36 @@ def kernels(size: Size) -> Contenders:
     return {name: (way, ways[same[name]]) for name, way in ways.items()}
 
 
+class AllAtOnce(nn.Module):
+    """Attend with chapter 1's head in all heads at once, split and merged without a loop."""
+
+    def __init__(self, num_heads: int, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor) -> None:
+        """Take the four matrices, (e, e) each."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = map(nn.Parameter, (w_q, w_k, w_v, w_o))
+        self.attend = chapters.load("01_one_head").attend
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the output and the weights."""
+        wide = query @ self.w_q, key @ self.w_k, value @ self.w_v
+        mixed, weights = self.attend(*(split_heads(x, self.num_heads) for x in wide))
+        return merge_heads(mixed) @ self.w_o, weights
+
+
 def one_by_one(size: Size, mode: str) -> Contenders:
     """Make the chapters' list of heads, and all heads at once; both return their weights."""
     ours, _ = pair(size, mode, bias=False)
     _, _, e, h = size
     listed = chapters.load("02_two_heads").Heads(e, h)
-    reshaped = chapters.load("04_reshape_trick").Reshaped(e, h)
     *inward, outward = (x.T for x in (*ours.in_proj_weight.chunk(3), ours.out_proj.weight))
+    at_once = AllAtOnce(h, *(x.detach().contiguous() for x in (*inward, outward)))
     with torch.no_grad():
         for name, matrix in zip(("w_q", "w_k", "w_v"), inward, strict=True):
-            getattr(reshaped, name).copy_(matrix)
             for head, part in zip(listed.heads, matrix.chunk(h, dim=1), strict=True):
                 getattr(head, name).copy_(part)
-        for module in (listed, reshaped):
-            module.w_o.copy_(outward)
-    made = {"all heads at once": calls(reshaped), "a list of heads": calls(listed)}
+        listed.w_o.copy_(outward)
+    made = {"all heads at once": calls(at_once), "a list of heads": calls(listed)}
     return like("all heads at once", made)
 
 
