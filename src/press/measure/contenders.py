@@ -204,7 +204,7 @@ def kernels(size: Size) -> Contenders:
 
 
 class AllAtOnce(nn.Module):
-    """Attend with chapter 1's head in all heads at once, split and merged without a loop."""
+    """Attend as “One head” does, in all heads at once, split and merged without a loop."""
 
     def __init__(self, num_heads: int, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor) -> None:
         """Take the four matrices, (e, e) each."""
