@@ -5,7 +5,7 @@ PORT ?= 8000
 # file, or the line that PyTorch's own "get started" page prints after "pip install". Remembered in
 # .venv until another is named.
 TORCH ?=
-# The trained weights of chapters 13 and 25: TRAINED=1 fetches them into .venv, once (177 MB);
+# The trained weights of chapters 13 and 26: TRAINED=1 fetches them into .venv, once (177 MB);
 # TRAINED=folder takes the files of both from a folder, TRAINED=0 none. Without its weights a
 # chapter's page is a recorded run.
 TRAINED ?=
@@ -45,7 +45,7 @@ help:  ## what there is
 	@echo 'make test       every test, on the chapters and the site as they are built here'
 	@echo 'make site       the book as a static site in site/'
 	@echo 'make notebooks  run the chapters that changed and rewrite their paired .ipynb'
-	@echo 'make record     run chapters 13 and 25 live and rewrite their records; needs TRAINED=1'
+	@echo 'make record     run chapters 13 and 26 live and rewrite their records; needs TRAINED=1'
 	@echo 'make lab        JupyterLab on the chapters'
 	@echo 'make lint       style, formatting and types'
 	@echo 'make format     format Python, JavaScript and CSS'
@@ -57,7 +57,7 @@ help:  ## what there is
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'
 	@echo 'Python 3.11.5 or later (PYTHON=...); another torch build: TORCH=..., see the Makefile.'
-	@echo 'TRAINED=1 fetches the trained weights of chapters 13 and 25 (177 MB), for any of these.'
+	@echo 'TRAINED=1 fetches the trained weights of chapters 13 and 26 (177 MB), for any of these.'
 
 serve: build/site.stamp
 	@$(py) -m press.site.build serve $(PORT)

@@ -1006,7 +1006,7 @@ print("✓ Eleven of the twelve have RoPE, and none has ALiBi.")
 # - *Keys seen*: [chapter 24](24_windows.ipynb). In *5 to 1*, five such layers come before each one
 #   that sees all keys; of DeepSeek-V4, see [all at once](24_windows.ipynb#cell-id=all-at-once).
 # - *Besides*: sinks and gated attention in [chapter 24](24_windows.ipynb#cell-id=the-key-that-must-stay),
-#   QK-norm in [chapter 25](25_a_model_of_today.ipynb#cell-id=one-class).
+#   QK-norm in [chapter 26](26_a_model_of_today.ipynb#cell-id=one-class).
 #
 # <details><summary>Where the rows come from</summary>
 #

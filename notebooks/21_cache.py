@@ -332,7 +332,7 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # It is: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
 # each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
 # table 3](../docs/references.md#llama-2024), the others' of their configuration.) Layers with a
-# [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or linear attention, as in three of the
+# [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or [linear attention](25_linear_attention.ipynb), as in three of the
 # [models of today](20_positions.ipynb#cell-id=models-of-today), keep less than the formula says.
 
 # %% [markdown] name="attention-that-continues"
@@ -797,7 +797,7 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
 # Keys of trained models do have such features. A scale for each *feature* of the keys,
 # here over 256 tokens, brings the error back to 0.17. KIVI comes down to 2 bits in this way [[Liu et al.
-# 2024](../docs/references.md#liu-2024)]. [A model of today](25_a_model_of_today.ipynb#cell-id=what-breaks-what) measures
+# 2024](../docs/references.md#liu-2024)]. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) measures
 # 8 and 4 bits on a chat model.
 #
 # Does it save arithmetic, too? Not here: the keys are multiplied out again when they are read. (PyTorch's function takes

@@ -1,23 +1,21 @@
 # %% [markdown]
-# # Windows, sparse and linear attention
+# # Windows and sparse attention
 #
 # *What may a token safely not look at?*
 #
-# *22 minutes and 2 of exercises. Afterwards you can count what a window sees, keep an attention sink,
-# and say what DeepSeek's indexer and the gated delta rule compute.*
+# *16 minutes and 2 of exercises. Afterwards you can count what a window sees, keep an attention sink,
+# and say what DeepSeek's indexer computes.*
 #
 # Straight to: [windows](#cell-id=three-keys-each) · [attention sink](#cell-id=the-key-that-must-stay) · [DeepSeek's
-# indexer](#cell-id=sparse-attention) · [gated delta rule](#cell-id=the-delta-rule) · [six models in
-# numbers](#cell-id=model-by-model)
+# indexer](#cell-id=sparse-attention)
 #
 # People stand in a long queue, and each of them hears only the two in front. Something happens at
 # the front. Nobody farther back can hear that, yet after a few rounds of passing it on,
 # the news has travelled a long way. So it is for a token in a stack of layers with **sliding-window attention**: what it
 # does not see itself, it may get from a neighbour who has seen it.
 #
-# So far, each word could look at all earlier words. Models of today look at less in three ways. A *window* chooses keys by their place. **Sparse
-# attention** chooses them by their content, as DeepSeek's indexer does. **Linear attention** keeps a state, a matrix
-# S, instead of keys; Qwen3-Next and Kimi Linear write it by the gated delta rule.
+# So far, each word could look at all earlier words. Models of today look at less. A *window* chooses keys by their place.
+# **Sparse attention** chooses them by their content, as DeepSeek's indexer does. (The next chapter keeps no keys at all.)
 
 # %% tags=["hide-input"]
 import math
@@ -51,96 +49,30 @@ ways = {
     "window of 5": [(13, 5)],
     "and a sink": [(0, 1), (13, 5)],
     "5 chosen": [(2, 2), (8, 1), (13, 1), (17, 1)],
-    "a state": [],
 }
-drawing, (ax,) = display.panels(345, 170)
+drawing, (ax,) = display.panels(345, 140)
 for y, (name, full) in enumerate(ways.items()):
     draw_cells(ax, y, length, full, pale=name == "5 chosen")
-ax.barh(3, 2.2, 0.7, length + 0.4, color=display.COLOURS["h"], alpha=0.8)
-ax.text(length + 1.5, 3, "S", va="center", ha="center", fontsize=12)
-ax.set(xticks=[], xlim=(-0.2, length + 2.8), ylim=(3.5, -0.5))
-ax.set_yticks(range(4), ways)
+ax.set(xticks=[], xlim=(-0.2, length + 0.4), ylim=(2.5, -0.5))
+ax.set_yticks(range(3), ways)
 reads = [sum(many for _, many in full) for full in ways.values()]
 told = [f"{name} reads {read} keys" for name, read in zip(ways, reads)]
-caption = "Full: attended to. Faint: scored, and kept. Empty: gone. S: a matrix."
-display.finish(drawing, name="four-ways", alt="; ".join(told), caption=caption)
-
-# %% [markdown] name="model-by-model"
-# ## Six models, and what they keep
-#
-# Why bother? If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take 66.6 GB,
-# more
-# than the model's own 27 billion parameters, both in 16 bits. That is the grey line. Which of six models keeps the least: one with windows, one with sparse attention, or one with states? And which keeps *more* than it
-# would without?
-
-# %% tags=["fold-input"]
-FULL = 131_072  # tokens
-STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
-
-
-def kept_at(n: int) -> dict[str, tuple]:
-    """Give what is kept after n tokens: how many layers, entries in each, bytes of each."""
-    near, v4 = min(n, 127), (21, n // 4, 1024 + 256)
-    return {
-        "gpt-oss-120b": ((18, near, 2048), (18, n, 2048)),
-        "Gemma 3 27B": ((52, min(n, 1023), 8192), (10, n, 8192)),
-        "DeepSeek-V3.2": ((61, n, 1152 + 256),),
-        "DeepSeek-V4-Flash": ((43, near, 1024), v4, (20, n // 128, 1024)),
-        "Qwen3-Next 80B": ((36, 1, STATE), (12, n, 2048)),
-        "Kimi Linear 48B": ((20, 1, STATE), (7, n, 1152)),
-    }
-
-
-def read_at(n: int) -> dict[str, tuple]:
-    """Give what the next token reads of that: an indexer's keys, and what it chooses."""
-    window, (_, by_4, _), by_128 = kept_at(n)["DeepSeek-V4-Flash"]
-    chosen = (21, by_4, 256), (21, min(by_4, 512), 1024)
-    return kept_at(n) | {
-        "DeepSeek-V3.2": ((61, n, 256), (61, min(n, 2048), 1152)),
-        "DeepSeek-V4-Flash": (window, *chosen, by_128),
-    }
-
-
-LAYERS = kept_at(FULL)
-
-# %% tags=["fold-input"]
-drawing, axes = display.panels(640, 300, columns=2)
-marks = dict(zip(LAYERS, ["n-", "n-", "h--", "h--", "d:", "d:"]))
-whole, alt = 62 * 8192 * FULL / 1e9, []  # Gemma 3 27B, if all its layers kept all tokens
-for ax, (title, at) in zip(axes, {"kept": kept_at, "read by a token": read_at}.items()):
-    ax.plot([0, FULL], [0, whole], color="grey", lw=1.2)
-    many = [1024, 8192, FULL]
-    lines = {x: [sum(map(math.prod, at(n)[x])) / 1e9 for n in many] for x in LAYERS}
-    place = -1.0
-    for name in sorted(lines, key=lambda name: lines[name][-1]):
-        end, (letter, *look) = lines[name][-1], marks[name]
-        color, place = display.COLOURS[letter], max(end, place + 0.8)
-        ax.plot(many, lines[name], "".join(look), color=color)
-        says = f"{name.rpartition(' ')[0] or name} {end:.1f}"
-        ax.text(1.04 * FULL, place, says, va="center", color=color, fontsize=12)
-        alt.append(f"{title}, {name}: {end:.1f} GB")
-    ax.set(title=title, xlim=(0, 2.12 * FULL), ylim=(0, 12.5), yticks=[0, 5, 10])
-    ax.set_xticks([0, FULL], ["0", f"{FULL:,} tokens"])
-    ax.spines.bottom.set_bounds(0, FULL)
-without = f"Gemma 3 without\nwindows: {whole:.1f}"
-axes[0].text(0.24 * FULL, 12.3, without, va="top", fontsize=12)
-served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
-caption = (
-    "Gigabytes over tokens. Solid: windows. Dashed: sparse. Dotted: states. A number takes "
-    f"two bytes, in a state four. As served, in eight bits, V3.2 keeps {served:.1f}, its "
-    f"indexer's keys included. In 16 bits, without an indexer, it would keep {bare:.1f}."
-)
-display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
+caption = "Full: attended to. Faint: scored, and kept. Empty: gone."
+display.finish(drawing, name="three-ways", alt="; ".join(told), caption=caption)
 
 # %% [markdown]
-# The least is DeepSeek-V4-Flash's, without any state: less than that of Kimi Linear, three quarters of whose layers keep
-# no keys at all. And DeepSeek-V3.2 keeps 11.3 GB where its latents alone would take 9.2: an indexer saves *reading*, and
-# needs a key of its own for each token. Of all that, a token reads 2.2.
-#
-# No line stays flat. Where layers of two kinds are mixed, but for V4, nearly all that is kept belongs to the layers that keep every token; V4 keeps
-# the text only in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025),
-# [Kimi Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others
-# are compared with `transformers`. What is read: an indexer's keys, and what it chooses.)
+# Why bother? If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take 66.6 GB,
+# *more* than the model's own 27 billion parameters, both in 16 bits. With windows in 52 of its 62 layers, it takes 11.2:
+
+# %% tags=["fold-input"]
+long, each = 131_072, 8192  # tokens; bytes of keys and values in a layer
+sizes = {
+    "27 billion parameters": 27e9 * 2,
+    "cache, if all 62 layers keep all tokens": 62 * long * each,
+    "cache, with a window of 1,024 in 52 of them": (52 * 1023 + 10 * long) * each,
+}
+rows = {name: [size / 1e9] for name, size in sizes.items()}
+display.show(rows, columns=["GB"], decimals=1)
 
 # %% [markdown] name="three-keys-each"
 # ## Three keys each
@@ -334,7 +266,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
 # measures such heads), so the head hands over next to nothing. In the window they get 1.00: the head shouts what it used to whisper. With the first key kept, their sum is 0.08.
 #
-# So keep it. [The next chapter](25_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
+# So keep it. [The next chapter](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
 # model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
 # several first tokens: with four of them they predict about as well as before. Their method,
 # **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
@@ -552,288 +484,6 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 # indexer's key of 128 comes with it: (512 + 128) / 4 = 160 numbers a token; by 128 it is 512 / 128 = 4. (An entry by 4
 # mixes eight tokens, its own four and the four before them, and so overlaps with its neighbour.)
 
-# %% [markdown] name="linear-attention"
-# ## A state instead of keys: linear attention
-#
-# Two matrix products make attention, and only the softmax between them forbids to begin with the second. Replace
-# $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all features positive. Then keys and
-# values can be multiplied before any query comes. This is **linear attention** [[Katharopoulos et
-# al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1. How many numbers stand between the two products?
-
-# %% tags=["fold-input"]
-n, d = 131_072, 128
-orders = {  # a matrix: left, width, height, name, color
-    f"(Q Kᵀ) V: {n * n:,} scores": [(0, 8, 8, "Q Kᵀ", "h"), (9, 1.4, 8, "V", "m")],
-    f"Q (Kᵀ V): {d * d:,} numbers": [(2, 1.4, 8, "Q", "n"), (4.4, 1.4, 1.4, "S", "h")],
-}
-drawing, axes = display.panels(600, 210, columns=2)
-for ax, (title, matrices) in zip(axes, orders.items()):
-    for left, wide, high, name, letter in matrices:
-        ax.barh(high / 2, wide, high, left, color=display.COLOURS[letter], alpha=0.5, lw=0)
-        ax.text(left + wide / 2, high / 2, name, ha="center", va="center", fontsize=12)
-    ax.set(xlim=(-0.5, 11), ylim=(8.3, -0.3), aspect="equal")
-    ax.axis("off")
-    ax.set_title(title, fontsize=12)
-caption = (
-    f"Q and K after φ, for {n:,} tokens and a width of {d}; not to scale, no mask. The "
-    f"state S = KᵀV is as large as the keys and values of {d * d // (2 * d)} tokens."
-)
-display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=caption)
-
-# %% [markdown]
-# S is a (d, d_v) matrix, the **state**: here as large as the keys and values of 64 tokens, and no larger after a million.
-# Under a causal mask each query needs the S of its own time. So a token first adds its product to S, and then asks; no
-# key is kept. Divided by the sum of its weights, the mix is a mean again:
-#
-# $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
-# \qquad z = \sum_j \phi(k_j)$$
-#
-# In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
-# query whose features are all 0 divides zero by zero.
-
-# %% tags=["proof"]
-q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
-q, k = F.elu(q) + 1, F.elu(k) + 1                                      # (12, 6), (12, 6)
-scores = (q @ k.mT).tril()                                             # (12, 12)
-expected = scores / scores.sum(-1, keepdim=True) @ v                   # (12, 6)
-state, total = torch.zeros(6, 6, dtype=torch.float64), 0
-for query, key, value, row in zip(q, k, v, expected):
-    state, total = state + key[:, None] * value, total + key
-    torch.testing.assert_close(query @ state / (query @ total), row)
-low = torch.tensor(-6.25).bfloat16()
-assert F.elu(low) + 1 == 0 < low.exp()
-print("✓ Token by token, the state gives what all scores at once give.")
-
-# %% [markdown] name="the-delta-rule"
-# ### The gated delta rule
-#
-# A state that only adds cannot correct itself. Here are three states, each with a key for the cat, the kitten and the
-# milk. All have been told that the cat is in the garden. Tell them that it is in the hall: where is it now? Then tell them
-# of the kitten, whose key is much like the cat's (their product is 0.6<!-- setting -->), and ask for the cat again.
-
-# %% tags=["hide-input"]
-KEYS = {"cat": (1.0, 0.0, 0.0), "kitten": (0.6, 0.8, 0.0), "milk": (0.0, 0.0, 1.0)}
-PLACES = ["garden", "kitchen", "hall"]
-FACTS = [("cat", "garden"), ("milk", "kitchen"), ("cat", "hall"), ("kitten", "kitchen")]
-WAYS = {"Only adds": (1, False), "Delta rule": (1, True), "Delta rule, gate ½": (0.5, True)}
-display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
-
-# %% [markdown]
-# The first state says *garden* and *hall*. The **delta rule** first erases what the state says for the new key, and then
-# writes the new value there, or does a share β of both [[Schlag et al.](../docs/references.md#schlag-2021)]. A **gate** α
-# between 0 and 1, as in Mamba-2, lets the old state fade before that [[Yang, Kautz and
-# Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length 1, and with $q\,S$ as the output:
-#
-# $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
-# \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
-#
-# But a key is erased as far as others are like it: told that the kitten is in the kitchen, the delta rule has the cat
-# there too, with 0.60, and only 0.64 of it in the hall. The milk's key is at a right angle to both, and stays at
-# 1 under the delta rule: only the gate lets it fade, by half with each token.
-#
-# Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
-# \rVert^2$**. The state is a small linear model, trained while it reads.
-#
-# The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
-# Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
-# each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
-#
-# There is no φ here and no denominator: a state that is corrected does not grow with each token. The layers of
-# both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
-# few inputs of a short convolution.
-
-
-# %%
-def gated_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor
-) -> Tensor:
-    """Attend causally within one head, with a state in place of a cache.
-
-    Args:
-        q: (n, d), the queries.
-        k: (n, d), the keys, of length 1.
-        v: (n, x), the values.
-        alpha: (n, d), or (n, 1) for a gate that is the same for all features.
-        beta: (n,), the share of the difference that is written.
-    """
-    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
-    for query, key, value, keep, share in zip(q, k, v, alpha, beta):
-        state = keep[:, None] * state  # fade
-        state = state + share * key[:, None] * (value - key @ state)  # correct
-        outputs.append(query @ state)
-    return torch.stack(outputs)
-
-
-# %% tags=["proof"]
-right_angles = torch.linalg.qr(torch.randn(6, 3, dtype=torch.float64))[0].mT  # (3, 6)
-k = right_angles.repeat(4, 1)                                                 # (12, 6)
-v = torch.randn(12, 4, dtype=torch.float64)                                   # (12, 4)
-ones = torch.ones(12, 1, dtype=torch.float64)                                 # (12, 1)
-output = gated_delta_rule(k, k, v, ones, ones[:, 0])
-torch.testing.assert_close(output, v)  # just written
-v[9:] = 0  # then asked again: nothing new
-ones[9:] = 0
-after = gated_delta_rule(k, k, v, torch.ones(12, 1), ones[:, 0])
-torch.testing.assert_close(after[9:], v[6:9])
-assert not torch.allclose((k @ k.mT).tril() @ v, output)
-told = torch.tensor([KEYS[who] for who, _ in FACTS])              # (4, 3)
-said = torch.eye(3)[[PLACES.index(where) for _, where in FACTS]]  # (4, 3)
-cat = told[:1].expand(4, 3)
-says = gated_delta_rule(cat, told, said, torch.ones(4, 1), torch.ones(4))[-1]
-torch.testing.assert_close(says, torch.tensor([0, 0.6, 0.64]))
-key, value = told[-1], said[-1]
-guess = torch.randn(3, 3, requires_grad=True)
-(slope,) = torch.autograd.grad((key @ guess - value).square().sum() / 2, guess)
-stepped = guess + 0.3 * key[:, None] * (value - key @ guess)
-torch.testing.assert_close(guess - 0.3 * slope, stepped)
-print("✓ The cat of the figure; at right angles, the last value; a step down the error.")
-
-# %% [markdown]
-# The book's tests compare it with the layers of both models in `transformers`.
-
-# %% [markdown]
-# <!-- deeper: In chunks, as kernels do it -->
-# ### Going deeper: In chunks, as kernels do it
-#
-# One token after the other is a recurrent network, and slow to train. So take a chunk at once. Without
-# gates, the first of its tokens writes $u_1 = \beta_1 (v_1 - k_1 S)$ under its key. The second finds that
-# in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before it: a triangular system of equations, which is solved at once [[Yang et
-# al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (Kernels compute
-# with their logarithms, since the division becomes inexact in long chunks.)
-
-
-# %%
-def in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor, size: int
-) -> Tensor:
-    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time."""
-    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
-    chunks = zip(*(x.split(size) for x in (q, k, v, alpha, beta[:, None])))
-    for query, key, value, keep, share in chunks:
-        kept = keep.cumprod(0)  # since the chunk began
-        asks, reads, writes = query * kept, key * kept, key / kept
-        overlap = (share * reads @ writes.mT).tril(-1)
-        new = torch.linalg.solve_triangular(
-            overlap, share * (value - reads @ state), upper=False, unitriangular=True
-        )
-        outputs.append(asks @ state + (asks @ writes.mT).tril() @ new)
-        state = kept[-1][:, None] * (state + writes.mT @ new)
-    return torch.cat(outputs)
-
-
-# %% tags=["proof"]
-q, k, v, alpha = (torch.rand(12, 6, dtype=torch.float64) for _ in range(4))  # (12, 6)
-inputs = [q, F.normalize(k), v, 0.5 + alpha / 2, torch.rand(12, dtype=torch.float64)]
-inputs = [x.requires_grad_() for x in inputs]
-for size in (1, 5, 12):
-    found, expected = in_chunks(*inputs, size), gated_delta_rule(*inputs)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        one.gradients(found, inputs), one.gradients(expected, inputs)
-    )
-print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="what-a-state-forgets"
-# ### What a state forgets
-#
-# Write 64 random pairs of a key and a value, 16 wide, into a state of 16 · 16 numbers. Then ask with each key: is the
-# output nearest to its own value? Three rules write: a plain sum, a gate of 0.98<!-- setting --> for every token, and the
-# delta rule with β = 0.3. Which finds most of the 64?
-
-# %% tags=["fold-input"]
-BETAS = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1]
-RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
-    "plain sum": (1, 0),
-    "gate, α = 0.98": (0.98, 0),
-    **{f"β = {share:g}": (1, share) for share in BETAS},
-    "β = 0.3, α = 0.98": (0.98, 0.3),
-    "β = 0.3, cleared once": ({64: 0}, 0.3),  # for the token after 64 others; else 1
-}
-
-
-def by_state(keys: Tensor, values: Tensor, gate: float | dict, share: float) -> Tensor:
-    """Write all pairs into a state, one after the other."""
-    state = torch.zeros(len(keys), 16, 16)
-    for place, (k, v) in enumerate(zip(keys.split(1, 1), values.split(1, 1))):
-        state = (gate.get(place, 1) if isinstance(gate, dict) else gate) * state
-        state = state + (share * k.mT @ (v - k @ state) if share else k.mT @ v)
-    return state
-
-
-def found(pairs: int, since: int = 0) -> dict[str, Tensor]:
-    """Write pairs; give how often the value of each is found, from a place on."""
-    torch.manual_seed(3)
-    keys, values = F.normalize(torch.randn(2, 400, pairs, 16), dim=-1)
-    ask, last = keys[:, since:], torch.arange(since, pairs)
-    outputs = {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
-    outputs["least squares"] = ask @ torch.linalg.pinv(keys) @ values
-    outputs["softmax"] = (256 * ask @ keys.mT).softmax(-1) @ values
-    right = {name: (x @ values.mT).argmax(-1) == last for name, x in outputs.items()}
-    return {name: hits.float().mean(0) for name, hits in right.items()}
-
-
-# %% tags=["fold-input"]
-drawing, (left, right) = display.panels(640, 280, columns=2)
-by_age = found(64)
-shown = {"plain sum": ("b", "-"), "gate, α = 0.98": ("h", "--"), "β = 0.3": ("m", "-")}
-shares = {name: float(line.mean()) for name, line in by_age.items()}
-for name, (letter, line) in shown.items():
-    look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
-    left.plot(by_age[name].flip(0)[:48], line, **look)
-left.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.05))
-left.set_yticks([0, 0.5, 1])
-left.legend(loc="upper right", fontsize=12, frameon=False)
-by_share = [shares[f"β = {share:g}"] for share in BETAS]
-right.plot(BETAS, by_share, "o-", color=display.COLOURS["m"], label="delta rule")
-for name, (letter, line) in {"least squares": ("n", ":"), "plain sum": ("b", "-")}.items():
-    look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
-    right.axhline(shares[name], ls=line, **look)
-right.set(xlabel="β", ylim=(0, 0.6), xlim=(0, 1.03))
-right.set_yticks([0, 0.2, 0.4])
-right.legend(loc="upper right", fontsize=12, frameon=False)
-left.set_title("by age", fontsize=12)
-right.set_title("of all 64", fontsize=12)
-last_8 = {name: float(by_age[name][-8:].mean()) for name in shown}
-alt = "; ".join(f"{name}: {shares[name]:.2f} of all" for name in shares)
-alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
-display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
-
-# %% [markdown]
-# No rule beats the others: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
-# rule 0.31 with β = 0.3, but 0.19 with β = 1. Even the state with the least squared error over all pairs finds only 0.35.
-# What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
-# too, though nothing fades: a correction takes out part of what pairs with similar keys have left, as the kitten did to
-# the cat.
-#
-# Where does a gate pay, then? Let the subject change: after 64 pairs that nobody asks for any more come 12, and only these
-# are asked for.
-
-# %% tags=["fold-input"]
-new = found(76, since=64)
-compared = ["β = 0.3", "β = 0.3, α = 0.98", "β = 0.3, cleared once"]
-display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
-
-# %% [markdown]
-# A gate of 0.98 lifts 0.70 to 0.82. But of the 64 pairs before, the same gate leaves only 0.27 where there were 0.31: it
-# cannot spare what is still needed. So the models leave α to the token. In the last row, it is 0 for one token, the first
-# of the new subject, and 1 for all others (set by hand here; a model has to learn when). That finds 0.92. **The delta rule
-# overwrites the key that is written; a gate that the token closes clears the state.**
-
-# %% [markdown] name="hybrids"
-# ### Hybrids
-#
-# None of these states finds all 64; a softmax over all keys does (with scores × 256, so that it is nearly a choice). Of
-# keys with 16 features at most 16 are independent, and for more a
-# state cannot, in general, give back every value exactly. So Qwen3-Next and Kimi Linear are **hybrids**: three layers
-# with a state for each one with softmax attention, as models with windows keep some global ones.
-#
-# vLLM takes all kinds from one pool of pages of equal size: a global layer holds pages for all tokens, a layer with a
-# window frees the earlier ones, and a state takes one page. A beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
-# caches](../docs/references.md#hybrid-caches)].
-
 # %% [markdown]
 # ## The mistake people make here
 #
@@ -922,9 +572,6 @@ exercises.windows.check_counts.folded(my_counts)
 # > ```
 # >
 # > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
-# > keep the first tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$. The gated delta
-# > rule keeps a state, `(d, d_v)`, in place of keys: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar
-# > S)$ with $\bar S = \alpha \odot S$. The gate clears, all at once or by age; the delta rule overwrites a key.
+# > keep the first tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$.
 #
-# With rotations, shared keys, a cache and windows, you have the parts of a model of today. [The next
-# chapter](25_a_model_of_today.ipynb) puts them together, loads a published chat model, and asks it.
+# Each of these still keeps keys. [The next chapter](25_linear_attention.ipynb) keeps none, but a single page of notes.

@@ -27,7 +27,7 @@ GATED = {  # a line of code that multiplies what a layer has collected
 
 def table():
     """Read the rows of the chapter's table, by their first cell."""
-    cells = scripts.notebook(scripts.CHAPTERS / "25_a_model_of_today.py").cells
+    cells = scripts.notebook(scripts.CHAPTERS / "26_a_model_of_today.py").cells
     (text,) = (x.source for x in cells if x.source.startswith("## What this class lacks"))
     lines = [line for line in text.splitlines() if line.startswith("|")]
     rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]

@@ -1,4 +1,4 @@
-"""What the chapter on windows writes in a few lines is what DeepSeek, Qwen and Kimi compute."""
+"""What the chapters on windows and states write in a few lines is what published models compute."""
 
 import inspect
 from collections import Counter
@@ -13,14 +13,15 @@ transformers = pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def chapter():
-    """The definitions of the chapter."""
-    return chapters.load("24_windows")
+    """The definitions of the chapter on states."""
+    return chapters.load("25_linear_attention")
 
 
-def test_keys_are_chosen_as_by_deepseeks_indexer(chapter):
+def test_keys_are_chosen_as_by_deepseeks_indexer():
     from transformers.models.deepseek_v32 import modeling_deepseek_v32 as deepseek
 
     torch.manual_seed(0)
+    choose_keys = chapters.load("24_windows").choose_keys
     config = transformers.DeepseekV32Config(
         hidden_size=24, q_lora_rank=20, index_n_heads=4, index_head_dim=8, qk_rope_head_dim=4,
         index_topk=5,
@@ -32,12 +33,12 @@ def test_keys_are_chosen_as_by_deepseeks_indexer(chapter):
     expected = indexer(x, latent, unturned, ~blocked[None], torch.arange(n)[None])[0]
     q = indexer.wq_b(latent)[0].unflatten(-1, (4, 8)).transpose(0, 1)
     k, w = indexer.k_norm(indexer.wk(x))[0], indexer.weights_proj(x)[0].T[..., None]
-    found = chapter.choose_keys(q, k, w, blocked, 5)
+    found = choose_keys(q, k, w, blocked, 5)
     for row in range(n):
         visible = min(row + 1, 5)  # the others are blocked, in any order
         assert {*found[row, :visible].tolist()} == {*expected[row, :visible].tolist()}
     assert len({tuple(sorted(row)) for row in found[5:].tolist()}) > 3, "all chose alike"
-    other = chapter.choose_keys(q, k, -w, blocked, 5)
+    other = choose_keys(q, k, -w, blocked, 5)
     assert found[-1].sort().values.tolist() != other[-1].sort().values.tolist()
 
 
@@ -71,6 +72,7 @@ def test_the_gated_delta_rule_is_theirs(chapter, model):
 
 
 def test_what_the_layers_of_each_model_keep(chapter):
+    kept = chapter.kept_at(chapter.FULL)
     kinds = {
         "gpt-oss-120b": transformers.GptOssConfig(),
         "DeepSeek-V3.2": transformers.DeepseekV32Config(),
@@ -80,7 +82,7 @@ def test_what_the_layers_of_each_model_keep(chapter):
         "Qwen3-Next 80B": transformers.Qwen3NextConfig(),
     }
     for name, config in kinds.items():
-        parts = chapter.LAYERS[name]
+        parts = kept[name]
         counted = parts[:1] if name == "DeepSeek-V4-Flash" else parts  # each has the window
         assert sum(count for count, *_ in counted) == config.num_hidden_layers, name
     count = {name: Counter(config.layer_types) for name, config in kinds.items()}
@@ -92,18 +94,18 @@ def test_what_the_layers_of_each_model_keep(chapter):
     for name in ("gpt-oss-120b", "Qwen3-Next 80B"):
         config = kinds[name]
         size = 2 * 2 * config.num_key_value_heads * config.head_dim
-        assert chapter.LAYERS[name][-1][2] == size, name
+        assert kept[name][-1][2] == size, name
     config = kinds["Qwen3-Next 80B"]
     state = config.linear_num_value_heads * config.linear_key_head_dim
-    assert chapter.LAYERS["Qwen3-Next 80B"][0][2] == 4 * state * config.linear_value_head_dim
+    assert kept["Qwen3-Next 80B"][0][2] == 4 * state * config.linear_value_head_dim
     config = kinds["DeepSeek-V3.2"]
     latent = 2 * (config.kv_lora_rank + config.qk_rope_head_dim)
     indexed = 2 * config.index_head_dim
-    assert chapter.LAYERS["DeepSeek-V3.2"] == ((61, 131_072, latent + indexed),)
+    assert kept["DeepSeek-V3.2"] == ((61, 131_072, latent + indexed),)
     chosen = (61, config.index_topk, latent)
     assert chapter.read_at(131_072)["DeepSeek-V3.2"] == ((61, 131_072, indexed), chosen)
     config = transformers.KimiLinearConfig()
-    states, latents = chapter.LAYERS["Kimi Linear 48B"]
+    states, latents = kept["Kimi Linear 48B"]
     assert latents[2] == latent
     assert states[0] + latents[0] == config.num_hidden_layers
     assert (config.linear_num_heads, config.linear_head_dim) == (32, 128)

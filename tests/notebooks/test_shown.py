@@ -10,7 +10,7 @@ CHECKS = {"check_call", "check_choice", "generate"}  # what these do is check th
 
 
 def test_every_function_of_the_language_model_is_on_its_page_but_checks():
-    cells = scripts.code_cells(scripts.CHAPTERS / "25_a_model_of_today.py")
+    cells = scripts.code_cells(scripts.CHAPTERS / "26_a_model_of_today.py")
     source = "\n".join(cell.source for cell in cells if "display.annotated(" in cell.source)
     for module in (decoder, generation):
         name = module.__name__.rpartition(".")[2]

@@ -474,7 +474,7 @@ def divided(data):
 
 
 def erases(data):
-    rule = chapters.load("24_windows").gated_delta_rule
+    rule = chapters.load("25_linear_attention").gated_delta_rule
     told, asked = [("cat", "garden")], "cat"
     for done, fact, who in [
         (None, None, "cat"),

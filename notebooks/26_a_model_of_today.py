@@ -1035,7 +1035,7 @@ for name, (sizes, _) in FAMILIES.items():
 # What do well-known open models have beyond it? Each heading leads to its chapter. *3 in 4* counts layers; a state
 # fades by one gate *per head* or one *per feature*.
 #
-# | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](24_windows.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
+# | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](25_linear_attention.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
 # |---|---|---|---|---|---|---|---|
 # | Gemma 3, 2025 | 1,024, 5 in 6 | – | – | – | – | – | – |
 # | gpt-oss, 2025 | 128, 1 in 2 | yes | – | – | – | – | 4 of 128 |

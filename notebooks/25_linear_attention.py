@@ -1,0 +1,492 @@
+# %% [markdown]
+# # Linear attention
+#
+# *What if a model kept one page of notes, and no keys at all?*
+#
+# *11 minutes and 5 of exercises. Afterwards you can write linear attention and the gated delta rule, and say what a
+# state forgets, and why models mix the two.*
+#
+# Straight to: [linear attention](#cell-id=linear-attention) · [gated delta rule](#cell-id=the-delta-rule) ·
+# [hybrids](#cell-id=hybrids) · [six models in numbers](#cell-id=model-by-model)
+#
+# You read a long novel, and may keep one page of notes. A [cache](21_cache.ipynb) keeps the novel instead: a key and a
+# value for every token, and each new word looks at all of them. The page is as large after a million words as after a
+# hundred, and so is the work for the next one. But what do you write on a page that is full? And what do you do when
+# the story contradicts your notes?
+#
+# Below are three such pages, kept by three rules. On each stands that the cat is in the garden. Now the story says that it is in the
+# hall. Where does the first page, which *only adds*, say that the cat is?
+#
+# <details name="where"><summary>In the hall.</summary>
+#
+# So it would be if writing replaced anything. It adds.
+#
+# </details>
+# <details name="where"><summary>In the garden and in the hall.</summary>
+#
+# Right, with 1 for each. The page has no way to take back what it says.
+#
+# </details>
+# <details name="where"><summary>Half in the garden, half in the hall.</summary>
+#
+# A softmax would have to choose like that, since its weights sum to 1. Here nothing is divided: both stand there, with 1 each.
+#
+# </details>
+#
+# Try it. Then tell the pages of the kitten, whose key is much like the cat's (their product is 0.6<!-- setting -->), and ask for the
+# cat again. On the page itself, a row stands for a feature of the keys, and a column for a place:
+
+# %% tags=["hide-input"]
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from annotated_book import chapters, display
+
+one = chapters.load("01_one_head")
+KEYS = {"cat": (1.0, 0.0, 0.0), "kitten": (0.6, 0.8, 0.0), "milk": (0.0, 0.0, 1.0)}
+PLACES = ["garden", "kitchen", "hall"]
+FACTS = [("cat", "garden"), ("milk", "kitchen"), ("cat", "hall"), ("kitten", "kitchen")]
+WAYS = {"Only adds": (1, False), "Delta rule": (1, True), "Delta rule, gate ½": (0.5, True)}
+display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
+
+# %% [markdown]
+# The second page corrects itself: the cat is in the hall. But told that the kitten is in the kitchen, it has the cat there too, with
+# 0.60, and only 0.64 of it in the hall. Why? This chapter builds the three pages, measures what they forget, and counts what they save.
+# Qwen3-Next and Kimi Linear (2025) have such a page, the *state*, in three of four layers.
+
+# %% [markdown] name="linear-attention"
+# ## Multiply keys and values first
+#
+# Where does a page come from? Two matrix products make attention, and only the softmax between them forbids to begin
+# with the second. So replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
+# features positive. Then keys and values can be multiplied before any query comes. This is **linear attention**
+# [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1. How many numbers stand
+# between the two products?
+
+# %% tags=["fold-input"]
+n, d = 131_072, 128
+orders = {  # a matrix: left, width, height, name, color
+    f"(Q Kᵀ) V: {n * n:,} scores": [(0, 8, 8, "Q Kᵀ", "h"), (9, 1.4, 8, "V", "m")],
+    f"Q (Kᵀ V): {d * d:,} numbers": [(2, 1.4, 8, "Q", "n"), (4.4, 1.4, 1.4, "S", "h")],
+}
+drawing, axes = display.panels(600, 210, columns=2)
+for ax, (title, matrices) in zip(axes, orders.items()):
+    for left, wide, high, name, letter in matrices:
+        ax.barh(high / 2, wide, high, left, color=display.COLOURS[letter], alpha=0.5, lw=0)
+        ax.text(left + wide / 2, high / 2, name, ha="center", va="center", fontsize=12)
+    ax.set(xlim=(-0.5, 11), ylim=(8.3, -0.3), aspect="equal")
+    ax.axis("off")
+    ax.set_title(title, fontsize=12)
+caption = (
+    f"Q and K after φ, for {n:,} tokens and a width of {d}; not to scale, no mask. The "
+    f"state S = KᵀV is as large as the keys and values of {d * d // (2 * d)} tokens."
+)
+display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=caption)
+
+# %% [markdown]
+# S is a (d, d_v) matrix, the **state**, and it is the page: here as large as the keys and values of 64 tokens, and no
+# larger after a million. Under a causal mask each query needs the page as it was at its own time. So a token first adds
+# its product $k^\top v$ to S, and then asks; no key is kept. Divided by the sum of its weights, the mix is a mean again:
+#
+# $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
+# \qquad z = \sum_j \phi(k_j)$$
+#
+# In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
+# query whose features are all 0 divides zero by zero.
+
+# %% tags=["proof"]
+q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
+q, k = F.elu(q) + 1, F.elu(k) + 1                                      # (12, 6), (12, 6)
+scores = (q @ k.mT).tril()                                             # (12, 12)
+expected = scores / scores.sum(-1, keepdim=True) @ v                   # (12, 6)
+state, total = torch.zeros(6, 6, dtype=torch.float64), 0
+for query, key, value, row in zip(q, k, v, expected):
+    state, total = state + key[:, None] * value, total + key
+    torch.testing.assert_close(query @ state / (query @ total), row)
+low = torch.tensor(-6.25).bfloat16()
+assert F.elu(low) + 1 == 0 < low.exp()
+print("✓ Token by token, the state gives what all scores at once give.")
+
+# %% [markdown] name="the-delta-rule"
+# ## Erase, then write: the gated delta rule
+#
+# That is the first page, which only adds. The **delta rule** of the second first erases what the state says for the new
+# key, and then writes the new value there, or does a share β of both [[Schlag et
+# al.](../docs/references.md#schlag-2021)]. A **gate** α between 0 and 1, as on the third page and in Mamba-2, lets all
+# that stands there fade before [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length
+# 1, and with $q\,S$ as the output:
+#
+# $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
+# \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
+#
+# Now the kitten can be explained. A key is erased, and written, as far as others are like it: six tenths of the kitten's
+# new place are the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the delta rule. Only the
+# gate lets it fade, by half with each token.
+#
+# Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
+# \rVert^2$**. The state is a small linear model, trained while it reads.
+#
+# The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
+# Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
+# each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
+#
+# There is no φ here and no denominator: a state that is corrected does not grow with each token. The layers of
+# both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
+# few inputs of a short convolution. The rule itself is two lines, and the book's tests compare it with the layers of
+# both models in `transformers`:
+
+
+# %%
+def gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor
+) -> Tensor:
+    """Attend causally within one head, with a state in place of a cache.
+
+    Args:
+        q: (n, d), the queries.
+        k: (n, d), the keys, of length 1.
+        v: (n, x), the values.
+        alpha: (n, d), or (n, 1) for a gate that is the same for all features.
+        beta: (n,), the share of the difference that is written.
+    """
+    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
+    for query, key, value, keep, share in zip(q, k, v, alpha, beta):
+        state = keep[:, None] * state  # fade
+        state = state + share * key[:, None] * (value - key @ state)  # correct
+        outputs.append(query @ state)
+    return torch.stack(outputs)
+
+
+# %% tags=["proof"]
+right_angles = torch.linalg.qr(torch.randn(6, 3, dtype=torch.float64))[0].mT  # (3, 6)
+k = right_angles.repeat(4, 1)                                                 # (12, 6)
+v = torch.randn(12, 4, dtype=torch.float64)                                   # (12, 4)
+ones = torch.ones(12, 1, dtype=torch.float64)                                 # (12, 1)
+output = gated_delta_rule(k, k, v, ones, ones[:, 0])
+torch.testing.assert_close(output, v)  # just written
+v[9:] = 0  # then asked again: nothing new
+ones[9:] = 0
+after = gated_delta_rule(k, k, v, torch.ones(12, 1), ones[:, 0])
+torch.testing.assert_close(after[9:], v[6:9])
+assert not torch.allclose((k @ k.mT).tril() @ v, output)
+told = torch.tensor([KEYS[who] for who, _ in FACTS])              # (4, 3)
+said = torch.eye(3)[[PLACES.index(where) for _, where in FACTS]]  # (4, 3)
+cat = told[:1].expand(4, 3)
+says = gated_delta_rule(cat, told, said, torch.ones(4, 1), torch.ones(4))[-1]
+torch.testing.assert_close(says, torch.tensor([0, 0.6, 0.64]))
+key, value = told[-1], said[-1]
+guess = torch.randn(3, 3, requires_grad=True)
+(slope,) = torch.autograd.grad((key @ guess - value).square().sum() / 2, guess)
+stepped = guess + 0.3 * key[:, None] * (value - key @ guess)
+torch.testing.assert_close(guess - 0.3 * slope, stepped)
+print("✓ The cat of the figure; at right angles, the last value; a step down the error.")
+
+# %% [markdown]
+# <!-- deeper: In chunks, as kernels do it -->
+# ### Going deeper: In chunks, as kernels do it
+#
+# One token after the other is a recurrent network, and slow to train. So take a chunk at once. Without
+# gates, the first of its tokens writes $u_1 = \beta_1 (v_1 - k_1 S)$ under its key. The second finds that
+# in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before it: a triangular system of equations, which is solved at once [[Yang et
+# al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (Kernels compute
+# with their logarithms, since the division becomes inexact in long chunks.)
+
+
+# %%
+def in_chunks(
+    q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor, size: int
+) -> Tensor:
+    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time."""
+    state, outputs = v.new_zeros(k.size(1), v.size(1)), []
+    chunks = zip(*(x.split(size) for x in (q, k, v, alpha, beta[:, None])))
+    for query, key, value, keep, share in chunks:
+        kept = keep.cumprod(0)  # since the chunk began
+        asks, reads, writes = query * kept, key * kept, key / kept
+        overlap = (share * reads @ writes.mT).tril(-1)
+        new = torch.linalg.solve_triangular(
+            overlap, share * (value - reads @ state), upper=False, unitriangular=True
+        )
+        outputs.append(asks @ state + (asks @ writes.mT).tril() @ new)
+        state = kept[-1][:, None] * (state + writes.mT @ new)
+    return torch.cat(outputs)
+
+
+# %% tags=["proof"]
+q, k, v, alpha = (torch.rand(12, 6, dtype=torch.float64) for _ in range(4))  # (12, 6)
+inputs = [q, F.normalize(k), v, 0.5 + alpha / 2, torch.rand(12, dtype=torch.float64)]
+inputs = [x.requires_grad_() for x in inputs]
+for size in (1, 5, 12):
+    found, expected = in_chunks(*inputs, size), gated_delta_rule(*inputs)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        one.gradients(found, inputs), one.gradients(expected, inputs)
+    )
+print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="what-a-state-forgets"
+# ## What a page forgets
+#
+# Write 64 random pairs of a key and a value, 16 wide, into a state of 16 · 16 numbers. Then ask with each key: is the
+# output nearest to its own value? Three rules write: a plain sum, a gate of 0.98<!-- setting --> for every token, and the
+# delta rule with β = 0.3. How much of the 64 does the best of them find?
+#
+# <details name="finds"><summary>Nearly all: 64 pairs are few, and there are 256 numbers.</summary>
+#
+# Each value has 16 numbers, so 64 of them are 1,024 numbers on a page of 256.
+#
+# </details>
+# <details name="finds"><summary>About half.</summary>
+#
+# Less. Only 16 keys can stand at right angles to each other; all others share rows.
+#
+# </details>
+# <details name="finds"><summary>Less than a third.</summary>
+#
+# Right. With 16 features, only 16 keys can stand at right angles; all others share what is written.
+#
+# </details>
+
+# %% tags=["fold-input"]
+BETAS = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1]
+RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
+    "plain sum": (1, 0),
+    "gate, α = 0.98": (0.98, 0),
+    **{f"β = {share:g}": (1, share) for share in BETAS},
+    "β = 0.3, α = 0.98": (0.98, 0.3),
+    "β = 0.3, cleared once": ({64: 0}, 0.3),  # for the token after 64 others; else 1
+}
+
+
+def by_state(keys: Tensor, values: Tensor, gate: float | dict, share: float) -> Tensor:
+    """Write all pairs into a state, one after the other."""
+    state = torch.zeros(len(keys), 16, 16)
+    for place, (k, v) in enumerate(zip(keys.split(1, 1), values.split(1, 1))):
+        state = (gate.get(place, 1) if isinstance(gate, dict) else gate) * state
+        state = state + (share * k.mT @ (v - k @ state) if share else k.mT @ v)
+    return state
+
+
+def found(pairs: int, since: int = 0) -> dict[str, Tensor]:
+    """Write pairs; give how often the value of each is found, from a place on."""
+    torch.manual_seed(3)
+    keys, values = F.normalize(torch.randn(2, 400, pairs, 16), dim=-1)
+    ask, last = keys[:, since:], torch.arange(since, pairs)
+    outputs = {name: ask @ by_state(keys, values, *rule) for name, rule in RULES.items()}
+    outputs["least squares"] = ask @ torch.linalg.pinv(keys) @ values
+    outputs["softmax"] = (256 * ask @ keys.mT).softmax(-1) @ values
+    right = {name: (x @ values.mT).argmax(-1) == last for name, x in outputs.items()}
+    return {name: hits.float().mean(0) for name, hits in right.items()}
+
+
+# %% tags=["fold-input"]
+drawing, (left, right) = display.panels(640, 280, columns=2)
+by_age = found(64)
+shown = {"plain sum": ("b", "-"), "gate, α = 0.98": ("h", "--"), "β = 0.3": ("m", "-")}
+shares = {name: float(line.mean()) for name, line in by_age.items()}
+for name, (letter, line) in shown.items():
+    look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
+    left.plot(by_age[name].flip(0)[:48], line, **look)
+left.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.05))
+left.set_yticks([0, 0.5, 1])
+left.legend(loc="upper right", fontsize=12, frameon=False)
+by_share = [shares[f"β = {share:g}"] for share in BETAS]
+right.plot(BETAS, by_share, "o-", color=display.COLOURS["m"], label="delta rule")
+for name, (letter, line) in {"least squares": ("n", ":"), "plain sum": ("b", "-")}.items():
+    look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
+    right.axhline(shares[name], ls=line, **look)
+right.set(xlabel="β", ylim=(0, 0.6), xlim=(0, 1.03))
+right.set_yticks([0, 0.2, 0.4])
+right.legend(loc="upper right", fontsize=12, frameon=False)
+left.set_title("by age", fontsize=12)
+right.set_title("of all 64", fontsize=12)
+last_8 = {name: float(by_age[name][-8:].mean()) for name in shown}
+alt = "; ".join(f"{name}: {shares[name]:.2f} of all" for name in shares)
+alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
+display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
+
+# %% [markdown]
+# No rule beats the others: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
+# rule 0.31 with β = 0.3, but 0.19 with β = 1. Even the state with the least squared error over all pairs finds only 0.35.
+# What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
+# too, though nothing fades: a correction takes out part of what pairs with similar keys have left, as the kitten did to
+# the cat.
+#
+# Where does a gate pay, then? Let the subject change: after 64 pairs that nobody asks for any more come 12, and only these
+# are asked for.
+
+# %% tags=["fold-input"]
+new = found(76, since=64)
+compared = ["β = 0.3", "β = 0.3, α = 0.98", "β = 0.3, cleared once"]
+display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
+
+# %% [markdown]
+# A gate of 0.98 lifts 0.70 to 0.82. But of the 64 pairs before, the same gate leaves only 0.27 where there were 0.31: it
+# cannot spare what is still needed. So the models leave α to the token. In the last row, it is 0 for one token, the first
+# of the new subject, and 1 for all others (set by hand here; a model has to learn when). That finds 0.92. **The delta rule
+# overwrites the key that is written; a gate that the token closes clears the state.**
+
+# %% [markdown] name="hybrids"
+# ## Hybrids, and what six models keep
+#
+# None of these states finds all 64; a softmax over all keys does (with scores × 256, so that it is nearly a choice). Of
+# keys with 16 features at most 16 are independent, and for more a
+# state cannot, in general, give back every value exactly. So Qwen3-Next and Kimi Linear are **hybrids**: three layers
+# with a state for each one with softmax attention, as models with windows keep some global ones.
+#
+# What does that save? Here are six models after one text of 131,072 tokens: two with [windows](24_windows.ipynb), two
+# with [sparse attention](24_windows.ipynb#cell-id=sparse-attention), and two with states. Which keeps least?
+#
+# <details name="least"><summary>One with states: most of its layers keep no key.</summary>
+#
+# Nearly. What decides is what the other layers keep.
+#
+# </details>
+# <details name="least"><summary>One with windows: most of its layers keep 1,023 keys or fewer.</summary>
+#
+# No: its other layers keep all tokens, with large keys.
+#
+# </details>
+# <details name="least"><summary>One with sparse attention.</summary>
+#
+# Right, but only the one that also compresses the text. The other keeps most of all.
+#
+# </details>
+
+# %% [markdown] name="model-by-model"
+# A bar is what stays in the cache, in gigabytes; its dark part is what the next token reads of that:
+
+# %% tags=["fold-input"]
+FULL = 131_072  # tokens
+STATE = 32 * 128 * 128 * 4  # bytes of the 32 heads of a layer, in float32
+
+
+def kept_at(n: int) -> dict[str, tuple]:
+    """Give what is kept after n tokens: how many layers, entries in each, bytes of each."""
+    near, v4 = min(n, 127), (21, n // 4, 1024 + 256)
+    return {
+        "gpt-oss-120b": ((18, near, 2048), (18, n, 2048)),
+        "Gemma 3 27B": ((52, min(n, 1023), 8192), (10, n, 8192)),
+        "DeepSeek-V3.2": ((61, n, 1152 + 256),),
+        "DeepSeek-V4-Flash": ((43, near, 1024), v4, (20, n // 128, 1024)),
+        "Qwen3-Next 80B": ((36, 1, STATE), (12, n, 2048)),
+        "Kimi Linear 48B": ((20, 1, STATE), (7, n, 1152)),
+    }
+
+
+def read_at(n: int) -> dict[str, tuple]:
+    """Give what the next token reads of that: an indexer's keys, and what it chooses."""
+    window, (_, by_4, _), by_128 = kept_at(n)["DeepSeek-V4-Flash"]
+    chosen = (21, by_4, 256), (21, min(by_4, 512), 1024)
+    return kept_at(n) | {
+        "DeepSeek-V3.2": ((61, n, 256), (61, min(n, 2048), 1152)),
+        "DeepSeek-V4-Flash": (window, *chosen, by_128),
+    }
+
+
+# %% tags=["fold-input"]
+drawing, (ax,) = display.panels(640, 270)
+kinds = dict(zip(kept_at(FULL), ["windows"] * 2 + ["sparse"] * 2 + ["states"] * 2))
+kept, read = (
+    {name: sum(map(math.prod, parts)) / 1e9 for name, parts in at(FULL).items()}
+    for at in (kept_at, read_at)
+)
+color, alt = dict(zip(["windows", "sparse", "states"], "nhd")), []
+names = sorted(kept, key=lambda name: round(kept[name], 1))
+for y, name in enumerate(names):
+    look = {"color": display.COLOURS[color[kinds[name]]], "lw": 0}
+    ax.barh(y, kept[name], 0.7, alpha=0.3, **look)
+    ax.barh(y, read[name], 0.7, alpha=0.85, **look)
+    says = f"{kept[name]:.1f}" + f", {read[name]:.1f} read" * (
+        kept[name] > 1.1 * read[name]
+    )
+    ax.text(kept[name] + 0.15, y, says, va="center", fontsize=12)
+    alt.append(f"{name}, {kinds[name]}: {says}")
+ax.set(ylim=(5.5, -0.5), xlim=(0, 14), xticks=[])
+ax.set_yticks(range(6), [f"{name}: {kinds[name]}" for name in names])
+whole = 62 * 8192 * FULL / 1e9  # Gemma 3 27B, if all its layers kept all tokens
+served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
+caption = (
+    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. Gemma 3 27B "
+    f"would keep {whole:.1f} if all its layers kept all tokens, and DeepSeek-V3.2 {bare:.1f} "
+    f"without an indexer, or {served:.1f} with it in eight bits, as served."
+)
+display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
+
+# %% [markdown]
+# The least is DeepSeek-V4-Flash's, without any state: 0.9, less than the 1.1 of Kimi Linear. And DeepSeek-V3.2 keeps 11.3
+# where its latents alone would take 9.2: an indexer saves *reading*, and needs a key of its own for each token. Where
+# layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token; only V4 keeps the text
+# in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025)
+# and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
+#
+# vLLM takes all kinds from one pool of pages of equal size: a global layer holds pages for all tokens, a layer with a
+# window frees the earlier ones, and a state takes one page. A beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
+# caches](../docs/references.md#hybrid-caches)].
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Write one token
+#
+# *Medium, 5 minutes.* Write what one token does to the page: let the state fade, then correct it. `state` is (d, x),
+# `key` is (d,) of length 1, `value` is (x,), `keep` is (d,), the gate of each feature of the keys, and `share` is β, a
+# number. Return the new state, and leave the old one as it is.
+
+
+# %% tags=["exercise"]
+def write(state, key, value, keep, share):
+    """Give the state after one token, (d, x)."""
+
+
+# %%
+from annotated_book import exercises
+
+exercises.linear_attention.check_write(write)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The gate is one number for each *row* of the state.
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# What does the faded state say for this key? The difference to the value is written, under the key.
+#
+# </details>
+
+
+# %% tags=["solution"]
+def write(state, key, value, keep, share):
+    """Give the state after one token, (d, x)."""
+    faded = keep[:, None] * state  # (d, x)
+    return faded + share * key[:, None] * (value - key @ faded)
+
+
+exercises.linear_attention.check_write.folded(write)
+
+# %% [markdown]
+# ## What you have now
+#
+# > **In short.** Without a softmax between them, keys and values can be multiplied first: a state (d, d_v) in place of
+# > a cache. The gated delta rule fades it, and corrects it: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar S)$ with
+# > $\bar S = \alpha \odot S$, one step of gradient descent for each token.
+# >
+# > ```python
+# > state = keep[:, None] * state  # (d, d_v): fade, all at once or by feature
+# > state = state + share * key[:, None] * (value - key @ state)  # erase, then write
+# > output = query @ state  # (d_v,)
+# > ```
+# >
+# > The gate clears, and the delta rule overwrites a key, and all that is like it. A page of d features tells d keys apart:
+# > so hybrids keep a softmax in every fourth layer, which looks at all tokens.
+#
+# With rotations, shared keys, a cache, windows and states, you have the parts of a model of today. [The next
+# chapter](26_a_model_of_today.ipynb) puts most of them together, loads a published chat model, and asks it.
