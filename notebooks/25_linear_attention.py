@@ -412,9 +412,9 @@ ax.set_yticks(range(6), [f"{name}: {kinds[name]}" for name in names])
 whole = 62 * 8192 * FULL / 1e9  # Gemma 3 27B, if all its layers kept all tokens
 served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
 caption = (
-    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. Gemma 3 27B "
-    f"would keep {whole:.1f} if all its layers kept all tokens, and DeepSeek-V3.2 {bare:.1f} "
-    f"without an indexer, or {served:.1f} with it in eight bits, as served."
+    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. Gemma 3 "
+    f"27B would keep {whole:.1f} if all its layers kept all tokens, and DeepSeek-V3.2 "
+    f"{bare:.1f} without an indexer, or {served:.1f} with it in eight bits, as served."
 )
 display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 
