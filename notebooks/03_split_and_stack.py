@@ -9,8 +9,9 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The book brings a **storyteller**, a small model that [has learned](10_a_little_world.ipynb) to tell stories word by
-# word. Several heads attend in each of its layers, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$ are
-# 48 × 48 each. How many heads are in there? The file loads with one, two, four or eight.
+# word. Several heads attend in each of its two layers, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$
+# are 48 × 48 each. How many heads are in there? The file of its weights loads with one, two, four or eight, since no shape
+# in it depends on the number. Let all four go on with a sentence that none of the stories held from which it learned.
 
 # %% tags=["fold-input"]
 import re
@@ -25,7 +26,6 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 
-# %%
 def cut_into(num_heads: int) -> nn.Module:
     """Load the storyteller, with its matrices cut into this many heads."""
     ten = chapters.load("10_a_little_world")
@@ -33,10 +33,6 @@ def cut_into(num_heads: int) -> nn.Module:
     model.load_state_dict(ten.shipped().state_dict())
     return model
 
-
-# %% [markdown]
-# No error: no shape in the file depends on the number. One of the four is cut as in training. Which? Let them go on with
-# two sentences that none has ever read.
 
 # %% tags=["hide-input"]
 GO_ON = "the cat drank milk because it was {} . so the"
@@ -49,7 +45,7 @@ def read_aloud(counts: list[int]):
         {f"{h} heads" if h > 1 else "1 head, uncut": cut_into(h) for h in counts},
         ten.WORDS,
         GO_ON,
-        ["thirsty", "sweet"],
+        ["sweet", "thirsty"],
         shapes={name: x.shape for name, x in model.state_dict().items()},
         layers=2,
         heads=counts,
@@ -62,10 +58,10 @@ def read_aloud(counts: list[int]):
 read_aloud([1, 2, 4, 8])
 
 # %% [markdown]
-# Three of the four know that the cat was thirsty and the milk sweet, even the one that does not cut at all. If you bet
-# that one head cannot answer this, the bet is lost. Now press *a story of their own*, a few times, and watch who does what to
-# whom. Then the count: 192 questions like this one, and 200 stories, of which some could happen in the world that they tell
-# of, and in some an animal does a thing to itself.
+# It was trained with one of the four, and not with eight. The other three know what was sweet and who was thirsty, even
+# the one that does not cut at all. Now press *a story of their own*, a few times, and watch who does what to whom. Then see
+# 200 stories of each. A story is *possible* if the rules of its world can tell it: nobody chases himself, and no duck
+# turns into a fox.
 
 
 # %% tags=["hide-input"]
@@ -99,22 +95,22 @@ def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
 
 def told_by(facts: list, told: list[list[str]]) -> Told:
     """Write what was counted, and one of the stories."""
-    *_, right, possible, itself, pairs = facts
-    counted = f"{right} of 192", f"{possible:.0%}", f"{itself} of {pairs}"
+    *_, possible, itself, pairs = facts
+    counted = f"{possible:.0%}", f"{itself / pairs:.0%}"
     return Told(counted, told[4][1:-1])
 
 
 # %% tags=["hide-input"]
 cuts = {h: examine(cut_into(h)) for h in (2, 1, 4, 8)}
 names = "2 heads", "1 head, uncut", "4 heads", "8 heads"
-columns = ["questions right", "stories possible", "one animal twice"]
+columns = ["stories possible", "one animal twice"]
 told = {name: told_by(*found) for name, found in zip(names, cuts.values())}
 display.stories(told, columns, name="four-cuts")
 
 # %% [markdown]
-# It was trained with two. (All four tell with the same luck; red words differ from the first story.) Uncut, the dog chases
-# the dog: in 70 of 105 sentences about two animals, they are the same one, and 15 % of its 200 stories could
-# happen in its world. So a number that stands in no matrix keeps a dog and a cat apart. How?
+# It was trained with two. (All four draw with the same random numbers; red words differ from the first story.) Uncut, the
+# dog chases the dog: of the animals to which something is done, 67 % do it to themselves. (With eight heads, most stories
+# fail in other ways.) So a number that stands in no matrix keeps a dog and a cat apart. How?
 
 # %% tags=["proof"]
 for count, (facts, tales) in cuts.items():
@@ -123,6 +119,7 @@ for count, (facts, tales) in cuts.items():
     assert facts[4] / facts[5] < 0.05 if count == 2 else facts[3] < 0.65
     assert ("the dog chased the dog" in " ".join(tales[4])) == (count != 2)
 assert cuts[1][0][4] / cuts[1][0][5] > 0.5
+assert cuts[8][0][4] < 0.5 * (1 - cuts[8][0][3]) * 200
 # Whoever loads this page does not load that one.
 (ten,) = [chapters.load("10_a_little_world")]
 tale = "/ anna had a dog and a cat . the dog chased the {} because it was slow ."
@@ -130,9 +127,7 @@ tale += " so the {} ran away . /"
 for animal, can in (("cat", True), ("dog", False)):
     assert ten.possible([tale.format(animal, animal).split()]) == can
 assert ten.possible([f"/ {GO_ON.format('thirsty')} cat wanted more . /".split()]) == 0
-print(
-    "✓ One, two and four heads answer both; only with two are nine of ten stories possible."
-)
+print("✓ Only with two heads are more than nine of ten stories possible.")
 
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
@@ -170,11 +165,27 @@ display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 # ```python
 # k                           # (n, h * d), uncut
 # torch.stack(pieces)         # (h, n, d), the heads come first: dim=0, the default
-# torch.stack(pieces, dim=1)  # (n, h, d), the words come first, as they always did
+# torch.stack(pieces, dim=1)  # (n, h, d), the words come first, as in (n, e)
 # ```
 #
-# All three run, and with the strips back side by side, all return eight rows of four numbers. In how many does *it*
-# find out who was thirsty? Press all three, then *sweet*.
+# All three run, and with the strips back side by side, all return eight rows of four numbers. In how many does the word
+# *it* learn who was thirsty? Choose, then press all three, and *sweet*.
+#
+# <details name="learns"><summary>In all three.</summary>
+#
+# All three shapes fit. But see what the last row of the figure says.
+#
+# </details>
+# <details name="learns"><summary>In both that are cut.</summary>
+#
+# The cut is the same in both, but look at the frames.
+#
+# </details>
+# <details name="learns"><summary>In one.</summary>
+#
+# Right: the other two give the same number twice, each for a reason of its own.
+#
+# </details>
 
 # %% tags=["hide-input"]
 sheets = {
@@ -187,18 +198,15 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 # %% [markdown]
 # **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath: *cat* and *milk* both get 6, and
 # the weight 0.17. What comes back is 1.09 of animal and 1.09 of food, 0.46 · 2 from *thirsty* and 0.17 · 1 from
-# *it* itself. That is more than any right answer, and says nothing: both strips of V hold the same column, so one set of
-# weights brings the same number twice, whatever the last word is. (The storyteller's strips differ, so uncut it is not
-# deaf. But both must listen to the same words. And with four heads of one number each, what a head learned to ask with
-# two numbers at once is torn into two questions.)
+# *it* itself. Both strips of V hold the same column here, so one set of weights brings the same number twice, whatever
+# the last word is.
 #
 # **Cut, dim=0**, each word gets two sums, *cat* 6 and 0, *milk* 0 and 6. Two sets of weights, two answers, 0.97 and
 # 0.19. (Each sum is divided by the root of its width, √4 uncut, √2 cut.)
 #
-# **Cut, dim=1**, it is 1.00 and 1.00. `@` multiplies the last two axes, separately for each entry of a batch, and counts
-# all axes before them as batch. Here the last two are h and d: each word is a problem of its own, in which its heads attend
-# to each other. *It* is alone with its two pieces. They tie, 3 and 3, so each gets 0.50, and both hold the *quality* of
-# *it*, 1. No other word is heard.
+# **Cut, dim=1**, it is 1.00 and 1.00. `@` multiplies the last two axes, and counts all before them as batch. Here the last
+# two are h and d: each word is a problem of its own, in which its heads attend to each other. *It* hears its own
+# *quality*, 1, and no other word.
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -206,22 +214,85 @@ for word in (*one.WORDS, "sweet"):
     mixed, _ = one.attend(ending @ w_q, ending @ w_k, ending @ w_v)  # (n, h * d)
     animal, food, *_ = (mixed @ two.W_O)[it]
     torch.testing.assert_close(animal, food)
-for word in range(8):
-    changed = x.clone()  # (n, e)
-    changed[word] += torch.arange(4)
-    for dim in (0, 1):
-        before, after = (
-            one.attend(*[torch.stack((y @ w).split(2, -1), dim) for w in wide.values()])[0]
-            for y in (x, changed)
-        )
-        moved = (after - before).select(1 - dim, it).abs().max().item()
-        assert bool(moved) == (dim == 0 or word == it)
-print(
-    "✓ Uncut, no last word tells animal from food; with dim=1, no other word reaches “it”."
+print("✓ Uncut, no last word tells animal from food.")
+
+# %% [markdown]
+# ## The dog and the cat
+#
+# Back to the storyteller, and to Anna, who had a dog and a cat. Lift the cut in the second layer alone, and see what the
+# last word looks at there, before the storyteller names the one who is chased.
+
+
+# %% tags=["hide-input"]
+def uncut_above() -> nn.Module:
+    """Load the storyteller, with one head in its second layer, and two in its first."""
+    model = cut_into(2)
+    model.layers.layers[1] = cut_into(1).layers.layers[1]
+    return model
+
+
+def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
+    """Begin a story of Anna's two animals, up to the one that something is done to."""
+    return f"/ anna had a {pet} and a {other} . the {actor} {verb} the".split()
+
+
+# %% tags=["hide-input"]
+def next_words(model: nn.Module, texts: list[list[str]]) -> list[str]:
+    """Say how a storyteller goes on with each of these texts."""
+    ten = chapters.load("10_a_little_world")
+    with torch.no_grad():
+        return [ten.WORDS[i] for i in model(ten.as_ids(texts))[:, -1].argmax(-1)]
+
+
+def sums_above(text: list[str]) -> Tensor:
+    """Compare the last word with all of them, head by head, in the second layer."""
+    ten, model, heard = chapters.load("10_a_little_world"), cut_into(2), []
+    attention = model.layers.layers[1].self_attn
+    attention.register_forward_pre_hook(lambda module, given: heard.append(given[0]))
+    with torch.no_grad():
+        model(ten.as_ids([text]))
+        wide = heard[0] @ attention.in_proj_weight.mT + attention.in_proj_bias
+        q, k = (torch.stack(y[0].chunk(2, -1)) for y in wide.chunk(3, -1)[:2])
+    return (q[:, -1:] @ k.mT)[:, 0]
+
+
+# %% tags=["hide-input"]
+chased = {f"the {who} chased the …": had("dog", "cat", who) for who in ("dog", "cat")}
+apart = {title: sums_above(text) for title, text in chased.items()}
+storytellers = [cut_into(2), uncut_above()]
+says = [next_words(model, [*chased.values()]) for model in storytellers]
+display.apart_and_summed(
+    apart,
+    dict.fromkeys(chased, (4, 7, 10)),
+    ["Anna’s dog", "Anna’s cat", "who chases"],
+    24,
+    dict(zip(chased, zip(*says))),
+    name="who-chases",
 )
 
 # %% [markdown]
-# And the storyteller, cut in two, but stacked with `dim=1`?
+# Head 1 looks for the dog, and finds him chasing, 0.98, or where Anna has him, 1.00. Head 2 looks at the two that Anna
+# has. Together they know who is left to be chased. Uncut, the two sums become one, 113.3 + 55.7 = 169.0 for Anna's dog, and
+# nearly all weight goes to what fits both questions best. That is Anna's dog, both times; the one who chases gets 0.05 or
+# 0.00. So the dog is chased, whoever chases. Two questions need two sets of weights, and **that is what the cut keeps apart.**
+
+# %% tags=["proof"]
+three, anna = ["chased", "feared", "carried"], chapters.load("10_a_little_world").ANIMALS
+pairs = [(a, b, verb) for a in anna for b in anna if a != b for verb in three]
+said = {}
+for cut, model in zip((True, False), storytellers):
+    first, second = (
+        next_words(model, [had(*pair, pair[i], verb) for *pair, verb in pairs])
+        for i in (0, 1)
+    )
+    said[cut] = [*zip(first, second)]
+assert said[True] == [(b, a) for a, b, _ in pairs]
+assert all(one == other for one, other in said[False])
+assert says == [["cat", "dog"], ["dog", "dog"]]
+print(f"✓ {len(pairs)} pairs of stories: all are right, or, uncut, alike whoever acts.")
+
+# %% [markdown]
+# And cut in two, but stacked with `dim=1`?
 
 
 # %% tags=["fold-input"]
@@ -253,14 +324,37 @@ stacked = {"dim=0": cuts[2], "dim=1": examine(words_first())}
 told = {}
 for way, (facts, tales) in stacked.items():
     counted = told_by(facts, tales)
-    told[way] = Told([*facts[:2], *counted.facts[:2]], counted.words)
-display.stories(told, ["thirsty", "sweet", *columns[:2]], name="words-first")
+    told[way] = Told([*facts[:2], counted.facts[0]], counted.words)
+display.stories(told, ["thirsty", "sweet", columns[0]], name="words-first")
 
 # %% [markdown]
-# *Mouse*, both times. Each word comes from the one before it and from its place, and from nothing else. So it
-# takes two things: **cut between the strips, and keep all words of a strip together.** Whether your words stay
-# together shows when you change one: the rows of the others must move. Uncut they move, too; for the cut, compare with the
-# list of heads.
+# *Mouse*, both times: each word is written from the one before it and its place alone. So it takes two things: **cut
+# between the strips, and keep all words of a strip together.** Does your code do both? Change the first word, see whose rows
+# move, and compare with the list of heads of the last chapter.
+
+
+# %% tags=["fold-input"]
+def cut_along(dim: int | None, words: Tensor, *matrices: Tensor) -> Tensor:
+    """Attend uncut, or with two heads along an axis, and lay the strips side by side."""
+    wide = [words @ w for w in matrices]  # (n, h * d)
+    if dim is None:
+        return one.attend(*wide)[0]
+    stacks = [torch.stack(sheet.chunk(2, dim=-1), dim) for sheet in wide]
+    return torch.cat(one.attend(*stacks)[0].unbind(dim), dim=-1)
+
+
+# %%
+changed = x.clone()
+changed[0] += 1  # the first word: where words only look back, it still moves all rows
+listed, _ = two.two_heads(x)
+for way, dim in {"dim=0": 0, "dim=1": 1, "uncut": None}.items():
+    before, after = (cut_along(dim, words, w_q, w_k, w_v) for words in (x, changed))
+    moved = (before != after).any(dim=-1).sum()
+    same = torch.allclose(before @ two.W_O, listed)
+    print(f"{way}: {moved} of 8 rows move; as the list of heads: {same}")
+
+# %% [markdown]
+# With `dim=1` only the row of the changed word moves. Uncut, all of them move, and only the list tells.
 #
 # ## The class
 #
@@ -331,8 +425,8 @@ display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 
 # %% [markdown]
 # Side by side, it has landed under *action*: head 2 has the third and the fourth column. Without $W_O$ each head could
-# write into its own d columns and nowhere else. $W_O$, here `(e, e)`, lets every head write into every feature. Ours moves
-# the 0.97 under *food*; in training, the model finds out what goes where.
+# write into its own d columns and nowhere else. $W_O$ lets every head write into every feature. Ours moves
+# the 0.97 under *food*.
 #
 # The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six. How much
 # of the multiplying does that save?
@@ -360,10 +454,9 @@ for kind in (two.Heads, SplitAndStack):
     counts.append((products.calls, counter.get_total_flops()))
 (listed, work), (stacked_calls, same) = counts
 assert work == same
-print(f"✓ {listed} products, or {stacked_calls}: what is multiplied in them is the same.")
-
-# %% [markdown]
-# Nothing. You save calls: each costs a fixed time, which weighs most where little is multiplied in it.
+print(
+    f"✓ None: {listed} products or {stacked_calls}, what is multiplied in them is the same."
+)
 
 # %% tags=["proof"]
 torch.manual_seed(3)
@@ -441,36 +534,35 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 #
 # ### Whose columns?
 #
-# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24) and holds h = 4 heads of width d = 6. Which columns
-# belong to the third head? Write them as the two numbers of a slice: the head's first column,
-# counted from 0, and the first column after its last.
+# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24), trained with four heads of width 6. Somebody loads it with three. Each
+# of these has columns of several trained heads. Whose does the second one have? Write the indices of the first and the
+# last head whose columns are among them, counted from 0.
 
 # %% tags=["exercise"]
-my_columns = (None, None)  # its first column, the first after its last
+my_heads = (None, None)  # the first head, the last head
 
 # %%
 from annotated_book import exercises
 
-exercises.split_and_stack.check_columns(my_columns)
+exercises.split_and_stack.check_heads(my_heads)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Each head has d columns of its own, side by side. How many columns do the first two heads take up
-# together?
+# How wide is each of the three, and which columns does the second one have?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The first head has the columns 0 to 5, which is the slice `0:6`.
+# The first of the three has the columns 0 to 7. Columns 0 to 5 were trained as head 0, columns 6 to 11 as head 1.
 #
 # </details>
 
 # %% tags=["solution"]
-my_columns = (2 * 6, 3 * 6)
+my_heads = (8 // 6, 15 // 6)
 
-exercises.split_and_stack.check_columns.folded(my_columns)
+exercises.split_and_stack.check_heads.folded(my_heads)
 
 # %% [markdown]
 # ### Silence a head
@@ -528,6 +620,19 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 exercises.split_and_stack.check_silence.folded(silence)
+
+# %% [markdown]
+# Now silence head 1 in the second layer of the storyteller. (PyTorch keeps its matrix transposed.) Who chases whom?
+
+# %%
+quiet = cut_into(2)
+out = quiet.layers.layers[1].self_attn.out_proj.weight
+out.data = silence(out.data.mT, head=0, num_heads=2).mT
+for title, word in zip(chased, next_words(quiet, [*chased.values()])):
+    print(title.replace("…", word))
+
+# %% [markdown]
+# Without head 1 it still says an animal that Anna has, but no longer hears which of them chases.
 
 # %% [markdown]
 # ## What you have now

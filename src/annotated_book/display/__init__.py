@@ -11,6 +11,7 @@ _HOMES = {
     "COLOURS": "plots",
     "aloud": "live_figures.aloud",
     "all_sheets": "way_through",
+    "apart_and_summed": "way_through",
     "annotated": "annotation",
     "attention_lines": "plots",
     "beside": "tables",

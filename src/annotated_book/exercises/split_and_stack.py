@@ -1,4 +1,4 @@
-"""Exercises of "Split and stack": whose columns, a silent head."""
+"""Exercises of "Split and stack": whose columns a wrong cut mixes, a silent head."""
 
 from collections.abc import Callable
 
@@ -9,32 +9,34 @@ from annotated_book.exercises._exercise import Either, Exercise, normal
 from annotated_book.exercises._values import whole_numbers
 
 
-def _which_columns(answer: object, found: Tensor, right: Tensor) -> str:
-    """Say whether the width or the beginning is wrong."""
-    start, stop = found.tolist()
-    if stop - start != 6:
-        return f"that slice has {stop - start} columns; a head has 6 of them."
-    return f"the width is right, but the third head does not begin at column {start}."
+def _which_heads(answer: object, found: Tensor, right: Tensor) -> str:
+    """Say which end is wrong."""
+    first, last = found.tolist()
+    if first == 1:
+        return f"the first is right. The last column is 15, and head {last} does not have it."
+    return f"the first column is 8, and head {first} does not have it."
 
 
-check_columns = Exercise(
-    name="my_columns",
-    right=(12, 18),
+check_heads = Exercise(
+    name="my_heads",
+    right=(1, 2),
     praise=(
-        "right. The head with index i has the slice i * d : (i + 1) * d, here 12:18, so each head "
-        "has 6 columns."
+        "right. Columns 8 to 15 are the last four of head 1 and the first four of head 2, and from "
+        "now on they share one set of weights."
     ),
     wrong={
-        "that slice is the second head; the third begins after it.": (6, 12),
-        "that is the head with index 3, the fourth; the third has index 2.": (18, 24),
-        "the first column is right. A slice ends before its second number, so this one leaves out "
-        "column 17.": (12, 17),
-        "you count the columns from 1; the first one is column 0.": Either([(13, 19), (13, 18)]),
-        "you take the number of heads (4) for the width of a head. Each has 6 columns.": (8, 12),
-        "that is one column. A head has 6 of them.": (2, 3),
+        "those are the heads in the first of the three; the second begins at column 8.": (0, 1),
+        "those are the heads in the third of the three, or you count from 1; the first head is "
+        "head 0.": (2, 3),
+        "those are columns. Which trained heads do they belong to? Each has 6 of them.": Either(
+            [(8, 15), (8, 16), (9, 16)]
+        ),
+        "you count three heads of width 6. They are wider, since three share 24 columns.": (1, 1),
+        "the first is right. A slice ends before its second number; here the last head itself is "
+        "asked for.": (1, 3),
     },
-    run=whole_numbers(2, "a pair, start and stop of a slice,"),
-    why=_which_columns,
+    run=whole_numbers(2, "a pair, the first and the last head,"),
+    why=_which_heads,
 )
 
 Where = Callable[[int, int, int], int | slice]  # of the head, how many there are, their width

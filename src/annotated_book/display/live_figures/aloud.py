@@ -69,12 +69,9 @@ def aloud(
         "endings": list(endings),
         "names": list(tellers),
     }
-    return live(
-        finish(drawing, name=name, alt=alt),
-        "aloud",
-        data,
-        room=(205 + 160 * ((len(tellers) - 1) // 2), 430 + 165 * (len(tellers) - 2)),
-    )
+    rows = len(tellers)
+    room = (205, 430) if rows < 3 else (30 + 61 * rows, 90 + 115 * rows)
+    return live(finish(drawing, name=name, alt=alt), "aloud", data, room=room)
 
 
 @torch.no_grad()

@@ -18,11 +18,13 @@ def in_place(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
-    "check_columns": [
-        (torch.tensor([12, 18]), "✓ my_columns: right"),
-        ((12, 17), "A slice ends before its second number, so this one leaves out column 17"),
-        ((12,), "it is 1 numbers; a pair, start and stop of a slice, is asked for"),
-        ((12.0, 18.0), "it is (float, float); a pair"),
+    "check_heads": [
+        (torch.tensor([1, 2]), "✓ my_heads: right"),
+        ((2, 3), "or you count from 1"),
+        ((1, 0), "The last column is 15, and head 0 does not have it"),
+        ((3, 2), "the first column is 8, and head 3 does not have it"),
+        ((1,), "it is 1 numbers; a pair, the first and the last head, is asked for"),
+        ((1.0, 2.0), "it is (float, float); a pair"),
     ],
     "check_silence": [
         (in_pieces, "✓ silence: right"),
