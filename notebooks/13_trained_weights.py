@@ -187,8 +187,8 @@ display.show(largest or [[None]], columns=["largest number"], decimals=1, title=
 # ## A rival
 #
 # Now the sentence of this book: *the cat drank milk because it was thirsty*. *It* fits both nouns, and only the last word
-# tells which is meant. Above the words is the same head, and below a rival, head 2 of layer 4, with which [One
-# head](01_one_head.ipynb) ended. The tick says that *it* prefers the noun that is meant. Press *sweet*, then *hungry*.
+# tells which is meant. Above the words is the same head, and below a rival, head 2 of layer 4, which [One
+# head](01_one_head.ipynb) showed. The tick says that *it* prefers the noun that is meant. Press *sweet*, then *hungry*.
 # Which of the two heads has understood?
 
 # %% tags=["needs-weights", "fold-input"]

@@ -309,15 +309,16 @@ def mask_merger(data):
 
 def needle(data):
     across, up = data["query"]
-    for done, which, query, temperature in [
-        (None, 0, (across, up), 1),
-        (("slider", "asks for animal", "Home"), 0, (data["reach"][0], up), 1),
-        (("slider", "temperature", "End"), 0, (data["reach"][0], up), 10),
-        (("button", "sweet", ""), 1, (data["reach"][0], up), 10),
+    least = data["reach"][0]
+    for done, which, query, found in [
+        (None, 0, (across, up), ""),
+        (("button", "sweet", ""), 1, (across, up), ""),
+        (("slider", "asks for animal", "Home"), 1, (least, up), "You found it: "),
+        (("button", "thirsty", ""), 0, (least, up), "You found it: "),
     ]:
         names, keys, counts, values = zip(*data["sentences"][which][1], strict=True)
         scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
-        powers = (scores / math.sqrt(2) / temperature).exp()                 # (m,)
+        powers = (scores / math.sqrt(2)).exp()                               # (m,)
         weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
         whole = (weights * torch.tensor(counts)) @ torch.tensor(values).double()
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
@@ -328,7 +329,10 @@ def needle(data):
         texts += [text for row in parts for text in row]
         yield (
             done,
-            [f"Weights: {', '.join(each)}.", f"of quality. “It” = animal? {verdict}."],
+            [
+                f"Weights: {', '.join(each)}.",
+                f"of quality. “It” = animal? {verdict}. {found}".strip(),
+            ],
             {".aa-stage .aa-panels > :last-child text": texts},
         )
 

@@ -45,16 +45,17 @@ def four_matrices(
     """Draw the four matrices of a head of width 2, with the names of their rows and columns.
 
     Args:
-        four: what asks, is found and is handed over, (e, 2) each, and what is written, (2, e).
+        four: what asks and is found, (e, 2) each, what is handed over, (e, 1), and what is
+            written, (1, e).
         features: e names.
         asked: which two of them query and key count.
-        given: which one the value counts, in its first place.
+        given: which one the value counts.
         name: the figure's name, see ``finish``.
     """
     drawing, (ax,) = panels(342, 184)
     ax.set(xlim=(0, 342), ylim=(184, 0))
     ax.axis("off")
-    query, value = [features[i] for i in asked], [features[given], "idle"]
+    query, value = [features[i] for i in asked], [features[given]]
     said, left, top = [], 52, 112
     for i, feature in enumerate(features):
         _text(ax, left - 5, top + _HIGH * i, feature, ha="right")
@@ -63,7 +64,7 @@ def four_matrices(
         last = at == len(four) - 1
         columns = features if last else value if at == 2 else query
         rows = value if last else features
-        left += (0, 18, 26, 62)[at]
+        left += (0, 18, 40, 62)[at]
         middle = left + _NARROW * len(columns) / 2
         _text(ax, middle, 9, f"$W_{short[-1]}$", size=17.5)
         _text(ax, middle, 31, role)

@@ -304,11 +304,11 @@ def test_the_needle_gives_the_head_of_the_chapter_its_weights():
     axes = ("animal", "quality")
     figure = display.needle(query, both, one.WORDS[:-1], axes, who="it", name="try")
     ((_, shown),) = given(figure)["sentences"]
-    for direction, temperature in (([2, 1], 1), ([-1, 0.3], 0.5)):
+    for direction in ([2, 1], [-1, 0.3]):
         asked = torch.tensor(direction).double()  # (d,)
-        expected = (keys @ asked / math.sqrt(2) / temperature).softmax(-1).tolist()
+        expected = (keys @ asked / math.sqrt(2)).softmax(-1).tolist()
         of = dict(zip(one.WORDS, expected, strict=True))
-        weights = script("needle")("weigh", direction, shown, temperature)
+        weights = script("needle")("weigh", direction, shown)
         assert weights == pytest.approx([of.get(word, expected[0]) for word, *_ in shown])
     assert "cat at (3, 0) scores 6 and gets 0.46" in figure.text
     other = one.SWEET_EMBEDDINGS.double()
@@ -357,6 +357,22 @@ def test_a_bar_beyond_the_line_answers_the_question():
         "x: Warm? no: “b” collects 0.00 of wet and 0.40 of warm.",
         "y: Warm? yes: “b” receives 0.00 of wet and 1.60 of warm.",
     ]
+    line = 'stroke-dasharray="4 3"'
+    assert line in figure.html
+    figure = display.collects(
+        *({"at": ["x", "y"]}, scenes, ["wet", "warm"], 1), name="try", unjudged=["x"], **given
+    )
+    told = list(parse(figure).select_one("p").stripped_strings)
+    assert told[0] == "x: “b” collects 0.00 of wet and 0.40 of warm."
+    assert told[1].startswith("y: Warm? yes: ")
+    assert line not in figure.html, "the picture is of the first, which is not judged"
+
+
+def test_what_a_word_looks_at_is_not_said_to_be_collected():
+    scenes = {("x",): (["a", "b"], torch.tensor([0.2, 0.8]), torch.eye(2))}
+    figure = display.collects({"at": ["x"]}, scenes, ["a", "b"], 1, name="try", looks=True)
+    assert "“b” looks at a with 0.20 and at b with 0.80." in figure.text
+    assert "collects" not in figure.text
 
 
 def test_a_wider_head_gives_one_key_more_unless_it_is_divided():
@@ -370,14 +386,14 @@ def test_a_wider_head_gives_one_key_more_unless_it_is_divided():
 
 def test_a_scoreboard_counts_what_the_head_got_right():
     sentences = {"a & b": (0.5, True, "So."), "c": (0.2, False, "No."), "d": (0.6, False, "Oh.")}
-    figure = display.scoreboard(sentences, 0.4, "Is it?", name="try")
+    figure = display.scoreboard(sentences, 0.4, "Is it?", name="try", end="Oh.")
     rows = given(figure)["rows"]
     assert [(row["number"], row["says"], row["right"]) for row in rows] == [
         ("0.50", "yes", True),
         ("0.20", "no", True),
         ("0.60", "yes", False),
     ]
-    assert "d: Is it? 0.60, yes, wrong. Oh. The head is right in 2 of 3." in figure.text
+    assert "d: Is it? 0.60, yes, wrong. Oh. The head is right in 2 of 3. Oh." in figure.text
     bars = [float(bar["width"]) for bar in parse(figure).select("rect")]
     assert bars == [pytest.approx(row["wide"]) for row in rows]
 

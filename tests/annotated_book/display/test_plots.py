@@ -166,8 +166,8 @@ def test_a_row_goes_through_a_matrix():
 
 
 def test_each_matrix_of_a_head_names_what_it_joins():
-    ask, find, give = torch.zeros(3, 3, 2).unbind()  # (e, 2) each
-    write = torch.zeros(2, 3)
+    ask, find = torch.zeros(2, 3, 2).unbind()  # (e, 2) each
+    give, write = torch.zeros(3, 1), torch.zeros(1, 3)
     ask[1, 0], find[2, 1], give[2, 0], write[0, 1] = 5, 6, 7, 8
     figure = display.four_matrices((ask, find, give, write), ["x", "y", "z"], [0, 2], 2, name="f")
     said = "y asks for x, 5. W_K: z found by z, 6. W_V: z hands over z, 7. W_O: z written as y, 8."

@@ -3,7 +3,7 @@
 // rows: of each row of buttons what stands before it, and its choices; query: the place of the word that asks
 // scenes: one for every choice of each row, the last row's changing first: words, the middle of each, its share in
 //   hundredths, whether it has anything to give (gives: what, if one thing only), parts: of each feature what each word
-//   brings, sums: as written, said: the sentence under the figure
+//   brings, sums: as written, judged: whether the line is there, said: the sentence under the figure
 // features: their names; unit: how wide a bar of 1 is; line: its height, what is written at it, and at its sides
 import { button, element, readout, svg } from "./host/figure.js";
 import { HALO, label } from "./host/panel.js";
@@ -90,8 +90,10 @@ function drawBars(scene, features, unit, line) {
     return { bars, names, sum, parts: [head, ...bars, ...names, sum] };
   });
   const end = TOP + STEP * features.length;
-  const root = canvas(end, ...border(line, unit, end), ...rows.flatMap(({ parts }) => parts));
-  const show = ({ words, parts, sums }) => {
+  const across = svg("g", {}, ...border(line, unit, end));
+  const root = canvas(end, across, ...rows.flatMap(({ parts }) => parts));
+  const show = ({ words, parts, sums, judged }) => {
+    across.setAttribute("visibility", judged ? "visible" : "hidden");
     rows.forEach(({ bars, names, sum }, i) => {
       let x = LEFT;
       words.forEach((word, j) => {
@@ -105,8 +107,8 @@ function drawBars(scene, features, unit, line) {
       sum.textContent = sums[i];
       sum.style.transform = `translateX(${x + 8}px)`;
     });
-    const each = features.map((name, i) => `${sums[i]} of ${name}`);
-    root.setAttribute("aria-label", `Collected: ${each.join(", ")}.`);
+    const each = features.map((name, i) => `${name} ${sums[i]}`);
+    root.setAttribute("aria-label", `${each.join(", ")}.`);
   };
   return { root, show };
 }

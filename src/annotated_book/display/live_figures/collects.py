@@ -30,6 +30,8 @@ def collects(
     notes: Mapping[tuple[str, ...], str] | None = None,
     asks: str = "",
     receives: Collection[str] = (),
+    unjudged: Collection[str] = (),
+    looks: bool = False,
 ) -> Output:
     """Show one word's weights, and what it collects by them, stacked by who brings it.
 
@@ -45,6 +47,8 @@ def collects(
         notes: what is said under a scene besides its numbers.
         asks: the question that the names of less and of more answer.
         receives: the choices at which the word *receives*, behind its last matrix.
+        unjudged: the choices at which there is no height to compare with yet.
+        looks: the bars are weights, of what the word looks at, and nothing is handed over.
     """
     every = list(product(*choices.values()))
     sums = {key: scenes[key][1] @ scenes[key][2] for key in every}
@@ -54,10 +58,16 @@ def collects(
     for key in every:
         words, weights, values = scenes[key]
         written = [f"{number:.2f}" for number in sums[key].tolist()]
-        of = " and ".join(f"{x} of {feature}" for x, feature in zip(written, features, strict=True))
-        verdict = line[1 + int(sums[key].max() > line[0])] if line else ""
-        before, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}" * bool(line))
-        gets = "receives" if {*key} & {*receives} else "collects"
+        each = zip(written, features, strict=True)
+        of = " and ".join(f"{x} of {feature}" for x, feature in each)
+        if looks:
+            each = zip(features, written, strict=True)
+            of = " and at ".join(f"{feature} with {x}" for feature, x in each)
+        judged = bool(line) and not {*key} & {*unjudged}
+        verdict = line[1 + int(sums[key].max() > line[0])] if line and judged else ""
+        before, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}")
+        before, after = (before, after) if judged else ("", "")
+        gets = "receives" if {*key} & {*receives} else "looks at" if looks else "collects"
         said = f"{before}“{words[query]}” {gets} {of}{after}. {(notes or {}).get(key, '')}".strip()
         drawn.append(
             {
@@ -68,6 +78,7 @@ def collects(
                 "gives": values[:, 0].int().tolist() if len(features) == 1 else None,
                 "parts": [[round(x, 4) for x in row] for row in (weights * values.mT).tolist()],
                 "sums": written,
+                "judged": judged,
                 "said": said,
             }
         )
@@ -75,10 +86,10 @@ def collects(
     first = drawn[0]
     shares = zip(first["words"], first["shares"], strict=True)
     who = first["words"][query]
-    looks = ", ".join(f"{word} {share / 100:.2f}" for word, share in shares)
-    alt = f"The weights of “{who}”: {looks}. {first['said']}"
+    shown = ", ".join(f"{word} {share / 100:.2f}" for word, share in shares)
+    alt = f"The weights of “{who}”: {shown}. {first['said']}"
     listed = [f"{', '.join(key)}: {each['said']}" for key, each in zip(every, drawn, strict=True)]
-    svgs = _curves(first, query) + _bars(first, features, unit, at)
+    svgs = _curves(first, query) + _bars(first, features, unit, at if first["judged"] else None)
     data = {
         "rows": [[before, list(names)] for before, names in choices.items()],
         "scenes": drawn,
@@ -94,8 +105,10 @@ def collects(
     left, right = HIGH + 17 * bool(first["gives"]), TOP + STEP * len(features)
     # On a phone, long names stand one under the other.
     lines = [len(x) if sum(map(len, x)) > NARROW else 1 for x in choices.values()]
-    room = 42 * len(choices) + round(1.07 * max(left, right)) + 42
-    both = 41 * sum(lines) + left + right + 62
+    longest = max(len(each["said"]) for each in drawn)
+    wide, narrow = (math.ceil(longest / letters) for letters in (118, 50))  # lines of text
+    room = 42 * len(choices) + round(1.07 * max(left, right)) + 48 + 25 * max(wide - 2, 0)
+    both = 41 * sum(lines) + left + right + 73 + 23 * max(narrow - 3, 0)
     return live(figure(name, content, alt), "collects", data, room=(room, both))
 
 

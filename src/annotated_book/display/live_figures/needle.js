@@ -2,7 +2,7 @@
 // sentences: the last word of each, and its keys: [name, [x, y], how many words have it, value] each
 // who: the word that asks; axes: what x and y count, y also what is collected
 // query: where the arrow begins; reach: the least and the greatest number on either axis; line: if any, above what the
-//   sum means yes, and the question
+//   sum means yes, and the question; found: what is said where the second sentence brings more than the first
 //
 // A test compares scores and weights with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
@@ -12,9 +12,9 @@ import { HALO, label } from "./host/panel.js";
 /** Multiply the query with each key. */
 export const score = (query, keys) => keys.map(([, [x, y]]) => query[0] * x + query[1] * y);
 
-/** Turn scores into the share of a word with each key: divided by √2 and by a temperature. */
-export function weigh(query, keys, temperature) {
-  const powers = score(query, keys).map((s) => Math.exp(s / Math.SQRT2 / temperature));
+/** Turn scores into the share of a word with each key: divided by √2. */
+export function weigh(query, keys) {
+  const powers = score(query, keys).map((s) => Math.exp(s / Math.SQRT2));
   const whole = powers.reduce((sum, power, i) => sum + power * keys[i][2], 0);
   return powers.map((power) => power / whole);
 }
@@ -24,13 +24,12 @@ export const collect = (weights, keys) =>
   keys.reduce((sum, [, , many, value], i) => sum + weights[i] * many * value, 0);
 
 const [UNIT, SIDE, BAR] = [54, 304, 34];
-const TEMPERATURES = [0.1, 0.25, 0.5, 1, 2, 4, 10];
 const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { sentences, who, axes, query, reach, line } = model.get("data");
-    const now = { query: [...query], warm: TEMPERATURES.indexOf(1), sentence: 0 };
+    const { sentences, who, axes, query, reach, line, found } = model.get("data");
+    const now = { query: [...query], sentence: 0 };
     const panels = element("div", { class: "aa-panels" });
     const words = readout();
     let plane, bars;
@@ -46,7 +45,7 @@ export default {
     const show = () => {
       const [, keys] = sentences[now.sentence];
       const scores = score(now.query, keys);
-      const weights = weigh(now.query, keys, TEMPERATURES[now.warm]);
+      const weights = weigh(now.query, keys);
       const sum = collect(weights, keys);
       plane.show(now.query);
       const verdict = line && (sum > line[0] ? "yes" : "no");
@@ -55,7 +54,13 @@ export default {
       words.textContent =
         `The query is (${now.query.map((x) => said(x)).join(", ")}). Weights: ${each}. ` +
         `“${who}” collects ${sum.toFixed(2)} of ${axes[1]}.` +
-        (verdict ? ` ${line[1]} ${verdict}.` : "");
+        (verdict ? ` ${line[1]} ${verdict}.` : "") +
+        solved();
+    };
+    const solved = () => {
+      const sums = sentences.map(([, keys]) => collect(weigh(now.query, keys), keys));
+      const each = sentences.map(([name], i) => `${sums[i].toFixed(2)} with “${name}”`);
+      return found && sums[1] - sums[0] > 0.005 ? ` ${found}: ${each.reverse().join(", ")}.` : "";
     };
     const ask = (place) => {
       now.query = place.map((x) => Math.round(10 * Math.min(reach[1], Math.max(reach[0], x))) / 10);
@@ -70,12 +75,7 @@ export default {
         move: (x) => ((now.query[i] = x), show()),
       }),
     );
-    const warmth = slider({
-      label: "temperature",
-      ...{ max: TEMPERATURES.length - 1, value: now.warm, say: (i) => String(TEMPERATURES[i]) },
-      move: (i) => ((now.warm = i), show()),
-    });
-    const controls = [...knobs, warmth].map(({ label }) => label);
+    const controls = knobs.map(({ label }) => label);
     el.append(
       element("div", { class: "aa-controls aa-endings" }, `${who} was`, ...choices),
       panels,

@@ -20,6 +20,7 @@ def needle(
     who: str,
     name: str,
     line: tuple[float, str] | None = None,
+    found: str = "",
 ) -> Output:
     """Show a query among keys, and lines on which all scores are equal; alive, the query moves.
 
@@ -31,6 +32,7 @@ def needle(
         who: the word that asks.
         name: the figure's name, see ``finish``.
         line: a height above which what is collected means yes, and the question.
+        found: what is said where the second sentence brings more than the first.
     """
     drawn: list[Any] = []
     for last, (keys, values) in sentences.items():
@@ -92,9 +94,10 @@ def needle(
         "query": [a, b],
         "reach": list(reach),
         "line": line,
+        "found": found,
     }
     static = finish(drawing, name=name, alt=alt, caption=caption)
-    return live(static, "needle", data, room=(520, 790))
+    return live(static, "needle", data, room=(486, 794))
 
 
 def _verdict(collected: float, line: tuple[float, str] | None, before: str) -> str:

@@ -1,7 +1,7 @@
 // A game: the reader guesses what a head says of each sentence, sees it, and both are counted.
 //
 // rows: of each sentence its text, the head's number as written and as wide, what the head says, whether that is right,
-//   and why; at, line: where yes begins, and its number; question: what is asked of each
+//   and why; at, line: where yes begins, and its number; question: what is asked of each; end: said when all are guessed
 import { button, element, readout, svg } from "./host/figure.js";
 
 const [WIDE, HIGH, BAR, HEAD] = [384, 58, 20, 18]; // of a sentence's drawing, of the bar in it, and above all
@@ -9,7 +9,7 @@ const [LEFT, TOP, FULL] = [4, 26, 230]; // where bars begin, and how wide the lo
 
 export default {
   render({ model, el }) {
-    const { rows, at, line, question } = model.get("data");
+    const { rows, at, line, question, end } = model.get("data");
     const guesses = rows.map(() => null);
     const said = readout();
     const count = (right) => rows.filter((row, i) => guesses[i] && right(row, guesses[i])).length;
@@ -22,7 +22,8 @@ export default {
         row && `${foreseen}: ${row.number}, ${row.says}, and that is ${right(row)}. ${row.why} `;
       said.textContent = done
         ? `${verdict}You foresaw ${count((row, guess) => guess === row.says)} of ${done}; ` +
-          `the head is right in ${count((row) => row.right)} of ${done}.`
+          `the head is right in ${count((row) => row.right)} of ${done}. ` +
+          (done === rows.length ? end : "")
         : `${question} Guess what the head says; beyond ${line} it says yes.`;
     };
     const drawn = rows.map((row, i) => {

@@ -13,7 +13,12 @@ LEFT, TOP, FULL = 4, 26, 230
 
 
 def scoreboard(
-    sentences: Mapping[str, tuple[float, bool, str]], line: float, question: str, *, name: str
+    sentences: Mapping[str, tuple[float, bool, str]],
+    line: float,
+    question: str,
+    *,
+    name: str,
+    end: str = "",
 ) -> Output:
     """Show what a head says of each sentence, and whether that is right; alive, the reader guesses.
 
@@ -23,6 +28,7 @@ def scoreboard(
         line: above it, the head says yes.
         question: what is answered by yes or no.
         name: the figure's name, see ``finish``.
+        end: what is said once every sentence has been guessed.
     """
     unit = round(FULL / max(number for number, _, _ in sentences.values()), 2)
     rows: list[dict[str, Any]] = [
@@ -52,18 +58,18 @@ def scoreboard(
         for i, row in enumerate(rows)
     )
     right, whole = sum(row["right"] for row in rows), len(rows)
-    end = f"The head is right in {right} of {whole}."
+    last = f"The head is right in {right} of {whole}. {end}".strip()
     lines = [
         f"{row['sentence']}: {question} {row['number']}, {row['says']}, "
         f"{'right' if row['right'] else 'wrong'}. {row['why']}"
         for row in rows
     ]
-    alt = " ".join([*lines, end])
+    alt = " ".join([*lines, last])
     still = (
         f'<div class="aa-score" role="img" aria-label="{escape(alt)}"><svg '
         f'viewBox="0 0 {WIDE} {HEAD + HIGH * whole}" aria-hidden="true" fill="currentColor" '
         f'font-size="14">{drawn}</svg></div>'
     )
-    content = told(still, "<br>".join(map(escape, [*lines, end])))
-    data = {"rows": rows, "at": at, "line": f"{line:.2f}", "question": question}
-    return live(figure(name, content, alt), "scoreboard", data, room=(440, 690))
+    content = told(still, "<br>".join(map(escape, [*lines, last])))
+    data = {"rows": rows, "at": at, "line": f"{line:.2f}", "question": question, "end": end}
+    return live(figure(name, content, alt), "scoreboard", data, room=(454, 722))
