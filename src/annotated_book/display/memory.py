@@ -219,7 +219,7 @@ head 1 for it, head 1 for is.
     data |= {"ways": {title: rows.tolist() for title, rows in ways.items()}}
     static = finish(drawing, name=name, alt=alt)
     tall = (28 + 19 * n * count) / 360  # as a share of its width
-    return live(static, "landed", data, room=(round(110 + 432 * tall), round(180 + 350 * tall)))
+    return live(static, "landed", data, room=(round(130 + 432 * tall), round(180 + 350 * tall)))
 
 
 _SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
