@@ -264,20 +264,25 @@ def learns(data):
 
 
 def lukewarm(data):
-    (cat, milk), share, two = data["scene"], data["share"], False
-    for done, change in [
-        (None, {}),
-        (("slider", "milk is", "End"), {"milk": data["reach"]}),
-        (("button", "a second head", ""), {"two": True}),
-        (("slider", "share", "Home"), {"share": 0.0}),
-    ]:
-        milk, share, two = (
-            change.get(k, v)
-            for k, v in zip(("milk", "share", "two"), (milk, share, two), strict=True)
-        )
-        mixes = [part * cat + (1 - part) * milk for part in (share, 1 - share)[: 1 + two]]
-        said = [f"head {i + 1} brings home {x:.2f}".replace("-", "−") for i, x in enumerate(mixes)]
-        yield done, [*said, "Only this scene" if two else "So does every scene"], {}
+    (_, first), (_, second) = data["scenes"]
+
+    def home(scene, *shares):
+        mixes = [share * scene[0] + (1 - share) * scene[1] for share in shares]
+        return " and ".join(f"{mix:.2f}" for mix in mixes).replace("-", "−")
+
+    alike, apart = "You cannot tell", "You can tell"
+    told = [f"warm cat: {home(first, 0.5)}", f"warm milk: {home(second, 0.5)}", alike]
+    yield None, told, {}
+    told = [f"warm cat: {home(first, 0.55)}", f"warm milk: {home(second, 0.55)}", apart]
+    yield ("slider", "cat's share", "ArrowRight"), told, {}
+    yield ("slider", "cat's share", "ArrowLeft"), [alike], {}
+    yield ("button", "confuse the head", ""), ["cat −4.0, milk 4.0: 0.00", alike], {}
+    told = [f"warm cat: {home(first, 1)}", f"cat 2.0, milk 4.0: {home((2, 4), 1)}", alike]
+    yield ("slider", "cat's share", "End"), told, {}
+    told = [f"warm cat: {home(first, 1, 0)}", f"milk 4.0: {home((2, 4), 1, 0)}", apart]
+    yield ("button", "a second head", ""), told, {}
+    told = [f"cat 2.0, milk −4.0: {home((2, -4), 1, 0)}", apart]
+    yield ("slider", "along it", "Home"), told, {}
 
 
 def mask_merger(data):
@@ -551,6 +556,46 @@ def scoreboard(data):
         said = [f"that is {right}", f"You foresaw {foreseen} of {done}; {head}"]
         yield act, said, {bold: list(shown), small: list(guessed)}
     yield ("button", f"yes: {names[5]}", "Enter"), [f"You foresaw {foreseen} of 3"], {}
+
+
+def duel(data):
+    one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
+    names = data["sentences"]
+    bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
+    yield None, ["Guess what the heads say"], {bold: [""] * 6, small: [""] * 6}
+    shown, guessed, rights, foreseen = [""] * 6, [""] * 6, 0, 0
+    for done, place in enumerate((2, 0, 5), 1):
+        *beginning, _, last = names[place].split()
+        x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
+        numbers = two.two_heads(x)[0][5, :2].tolist()
+        says = "food" if numbers[1] > numbers[0] else "animal"
+        right = (says == "animal") == (last == "thirsty")
+        rights, foreseen = rights + right, foreseen + (says == "food")
+        shown[place] = f"{says}, {'right' if right else 'wrong'}"
+        guessed[place] = f"your guess {'✓' if says == 'food' else '✗'}"
+        said = [" : ".join(f"{number:.2f}" for number in numbers) + f", {says}"]
+        said += [f"You foresaw {foreseen} of {done}; the heads are right in {rights} of {done}."]
+        yield ("button", f"food: {names[place]}", ""), said, {bold: [*shown], small: [*guessed]}
+    assert rights < 2
+    (before, _), *repairs = data["rounds"]
+    for (repair, _), count in zip(repairs, (4, 4, 6), strict=True):
+        yield ("button", repair, ""), [f"{repair}: right in {count} of 6."], {small: [""] * 6}
+    yield ("button", before, ""), ["You foresaw"], {bold: [*shown]}
+
+
+def unfolds(data):
+    scenes = torch.tensor(data["scenes"])
+    for done, at in [
+        (None, 0),
+        (("slider", "training step", "ArrowRight"), 1),
+        (("slider", "training step", "End"), -1),
+    ]:
+        told = []
+        for name, answers in data["models"]:
+            off = (torch.tensor(answers[at]) - scenes).square().mean().sqrt()
+            told.append(f"{name} off by {off:.2f}")
+        yield done, [f"Step {data['steps'][at]}: {', '.join(told)}."], {}
+    assert told == ["one head off by 1.00", "two heads off by 0.00"]
 
 
 def first_look(data):
@@ -919,21 +964,20 @@ def test_a_point_can_be_dragged(visit, module):
         moved = handle.bounding_box()
         return moved["x"] - box["x"], moved["y"] - box["y"]
 
-    values = [float(knob.input_value()) for knob in frame.get_by_role("slider").all()[:2]]
-    start = json.loads(frame.get_attribute("data-state"))[{"needle": "query"}.get(module, "scene")]
-    assert values == start
-    if module == "needle":
-        assert move_by(-40, -60) == pytest.approx((-40, -60), abs=4)
-    else:  # held to the line of head 1, on which milk moves three times as far as cat
-        assert move_by(-40, -60) == pytest.approx((-22, -66), abs=6)
-        assert "head 1 brings home 1.00" in frame.get_by_role("status").text_content()
-    values = [float(knob.input_value()) for knob in frame.get_by_role("slider").all()[:2]]
+    knobs = frame.get_by_role("slider").all()[:2]
+    if module == "lukewarm":  # held to the line of head 1, on which both move alike at one half
+        frame.get_by_role("button", name="confuse the head").click()
+        for way in (1, -1):
+            assert move_by(90 * way, 30 * way) == pytest.approx((60 * way, 60 * way), abs=6)
+            assert "0.00. You cannot" in frame.get_by_role("status").text_content()
+        assert float(knobs[1].input_value()) == pytest.approx(1, abs=0.06)
+        return
+    start = json.loads(frame.get_attribute("data-state"))["query"]
+    assert [float(knob.input_value()) for knob in knobs] == start
+    assert move_by(-40, -60) == pytest.approx((-40, -60), abs=4)
+    values = [float(knob.input_value()) for knob in knobs]
     assert values[0] < start[0]
     assert values[1] > start[1]
-    if module == "lukewarm":
-        frame.get_by_role("button", name="a second head").click()
-        assert move_by(40, 60) == (0, 0)
-        assert "cannot be dragged" in frame.get_by_role("status").text_content()
 
 
 READ = """async ({shapes, heads, layers, means, file, texts}) => {

@@ -1,4 +1,4 @@
-"""Exercises of "Two heads": what two heads tell, and what W_O adds up."""
+"""Exercises of "Two heads": what two heads tell, and any number of them in a list."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,6 @@ from torch import Tensor
 from annotated_book.exercises._exercise import (
     Either,
     Exercise,
-    Refused,
     normal,
 )
 from annotated_book.exercises._values import numbers
@@ -37,109 +36,114 @@ check_scene = Exercise(
     why=_which_head,
 )
 
-# Wrong ways to put the outputs of the heads side by side, each a function of them.
-_MERGES: dict[str, Callable[[list[Tensor]], Tensor]] = {
-    "the heads are in reversed order: the first head belongs to the first rows of w_o.": (
-        lambda mixed: torch.cat(mixed[::-1], -1)
-    ),
-    "the features of the heads are interleaved. Head i has neighbouring rows of w_o, i * d to "
-    "(i + 1) * d.": lambda mixed: torch.stack(mixed, -1).flatten(1),
-    "the heads are stacked and reshaped straight to (n, h * d), which mixes tokens: put the axis "
-    "of the heads behind the tokens first.": (
-        lambda mixed: torch.stack(mixed).reshape(len(mixed[0]), -1)
-    ),
-}
+Matrices = list[list[Tensor]]
+Merge = Callable[[list[Tensor], Tensor], Tensor]
 
 
-def _add(mixed: list[Tensor], blocks: Any) -> Tensor:
-    return torch.stack([x @ block for x, block in zip(mixed, blocks, strict=True)]).sum(0)
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, power: float = 0.5, axis: int = -1
+) -> Tensor:
+    """Give what is collected, (n, d)."""
+    return (query @ key.mT / query.size(-1) ** power).softmax(axis) @ value
 
 
-def _add_up(mixed: list[Tensor], w_o: Tensor) -> Tensor:
-    return _add(mixed, w_o.split(mixed[0].size(-1)))  # (n, e)
+def _run(merge: Merge, **options: Any) -> Callable[[Tensor, Matrices, Tensor], Tensor]:
+    """Make an answer that runs the heads and merges what they collect."""
+
+    def answer(x: Tensor, heads: Matrices, w_o: Tensor) -> Tensor:
+        return merge([_attend(x @ q, x @ k, x @ v, **options) for q, k, v in heads], w_o)
+
+    return answer
 
 
-def _first_heads(count: int) -> Callable[..., Tensor]:
-    return lambda mixed, w_o: _add(mixed[:count], w_o.split(mixed[0].size(-1))[:count])
+def _side_by_side(mixed: list[Tensor], w_o: Tensor) -> Tensor:
+    return torch.cat(mixed, -1) @ w_o  # (n, e)
 
 
-def _same_block(i: int) -> Callable[..., Tensor]:
-    return lambda mixed, w_o: torch.stack(mixed).sum(0) @ w_o.split(mixed[0].size(-1))[i]
+def _first_heads(count: int) -> Merge:
+    return lambda mixed, w_o: torch.cat(mixed[:count], -1) @ w_o[: count * mixed[0].size(-1)]
 
 
-def _windows(mixed: list[Tensor], w_o: Tensor) -> Tensor:
-    d = mixed[0].size(-1)
-    return _add(mixed, [w_o[i : i + d] for i in range(len(mixed))])
+def _one_head_for_all(i: int) -> Callable[[Tensor, Matrices, Tensor], Tensor]:
+    return lambda x, heads, w_o: _run(_side_by_side)(x, [heads[i]] * len(heads), w_o)
 
 
-def _two_heads(mixed: list[Tensor], w_o: Tensor) -> Tensor:
-    d = mixed[0].size(-1)
-    return mixed[0] @ w_o[:d] + mixed[1] @ w_o[d:]
-
-
-def _two_unpacked(mixed: list[Tensor], w_o: Tensor) -> Tensor:
-    first, second = mixed
-    return _add_up([first, second], w_o)
+def _raw(x: Tensor, heads: Matrices, w_o: Tensor, leave: int) -> Tensor:
+    """Leave the words as they are for the query, the key or the value."""
+    mixed = []
+    for own in heads:
+        q, k, v = (x if i == leave else x @ matrix for i, matrix in enumerate(own))
+        mixed.append(_attend(q, k, v))
+    return _side_by_side(mixed, w_o)
 
 
 def _draw_heads(h: int, n: int, d: int, e: int) -> dict[str, Any]:
-    drawn = normal(mixed=(h, n, d), w_o=(h * d, e))
-    return {**drawn, "mixed": list(drawn["mixed"])}
+    drawn = normal(x=(n, e), heads=(h, 3, e, d), w_o=(h * d, e))
+    heads = [list(own / e**0.5) for own in drawn["heads"]]
+    return {**drawn, "heads": heads}
 
 
-def _require_no_cat(answer: Any) -> None:
-    """Refuse a function that puts the heads side by side."""
-    names = set(getattr(getattr(answer, "__code__", None), "co_names", ()))
-    for name in names & {"cat", "concat", "concatenate", "hstack", "column_stack"}:
-        raise Refused(
-            f"the numbers are right, but you concatenate (torch.{name}). Leave the heads apart: "
-            "give each its own rows of w_o, and add up what comes out."
-        )
-
-
-check_add_up = Exercise(
-    name="add_up",
-    right=_add_up,
-    praise=(
-        "right, and so are the gradients. Multi-head attention is a sum: each head writes into the "
-        "output through its own rows of W_O."
-    ),
+check_run_heads = Exercise(
+    name="run_heads",
+    right=_run(_side_by_side),
+    praise="right, and so are the gradients: a loop over heads, one concatenation, one W_O.",
     wrong={
-        "you take the average of the heads: their contributions are added.": (
-            lambda mixed, w_o: _add_up(mixed, w_o) / len(mixed)
+        "you return what the heads collect, side by side: W_O has not written it yet.": (
+            _run(lambda mixed, w_o: torch.cat(mixed, -1))
         ),
-        "only the first head counts. Does your loop return too early?": _first_heads(1),
-        "only the last head counts. Does your loop replace the sum, not add to it?": (
+        "you return a sum or an average of what the heads collect, and leave out w_o.": Either(
+            [
+                _run(lambda mixed, w_o: sum(mixed[1:], mixed[0])),
+                _run(lambda mixed, w_o: torch.stack(mixed).mean(0)),
+            ]
+        ),
+        "only the first head counts. Does your loop return too early?": _run(_first_heads(1)),
+        "only the last head counts. Does your loop replace what it has, and not keep it?": _run(
             lambda mixed, w_o: mixed[-1] @ w_o[-mixed[0].size(-1) :]
         ),
-        "only the first heads count: loop over all of them.": (
-            Either([_first_heads(2), _first_heads(3)])
+        "it is right for two heads, but there may be any number: loop over the list.": (
+            _run(_first_heads(2))
         ),
-        "every head goes through the same rows of w_o. Head i has its own, rows i * d to "
-        "(i + 1) * d.": Either([_same_block(0), _same_block(1), _same_block(-1)]),
-        "your blocks overlap: head i gets rows i to i + d of w_o. It has rows i * d to "
-        "(i + 1) * d.": _windows,
-        "you add up the heads and leave out w_o.": lambda mixed, w_o: torch.stack(mixed).sum(0),
-        "you cut w_o into blocks of columns (or transpose it). The heads stand side by side in "
-        "its rows: head i has rows i * d to (i + 1) * d.": (
-            lambda mixed, w_o: torch.cat(mixed, -1) @ w_o.mT
+        "every head has the same three matrices in your code. Each has its own.": Either(
+            [_one_head_for_all(0), _one_head_for_all(-1)]
         ),
-        **{
-            sentence: lambda mixed, w_o, merge=merge: merge(mixed) @ w_o
-            for sentence, merge in _MERGES.items()
-        },
-        # These go through with few heads alone.
-        "it is right for two heads, but mixed may have any number: loop over the heads.": (
-            Either([_two_heads, _two_unpacked])
+        "the heads are in reversed order: the first head belongs to the first rows of w_o.": (
+            _run(lambda mixed, w_o: torch.cat(mixed[::-1], -1) @ w_o)
         ),
-        "in your code every head meets all of w_o. A head has d rows of w_o to itself: multiply "
-        "each head by its own block of rows, then add up the products.": (
-            lambda mixed, w_o: torch.stack(mixed).sum(0) @ w_o
+        "the features of the heads are interleaved. Head i has neighbouring rows of w_o, i * d to "
+        "(i + 1) * d.": _run(lambda mixed, w_o: torch.stack(mixed, -1).flatten(1) @ w_o),
+        "the heads are stacked and reshaped straight to (n, h * d), which mixes tokens: put the "
+        "heads side by side along the last axis.": (
+            _run(lambda mixed, w_o: torch.stack(mixed).reshape(len(mixed[0]), -1) @ w_o)
+        ),
+        "the heads stand one below the other (dim=0), so there are more rows than words. Put them "
+        "side by side along the last axis.": Either(
+            [
+                _run(lambda mixed, w_o: torch.cat(mixed)),
+                _run(lambda mixed, w_o: torch.cat(mixed) @ w_o),
+            ]
+        ),
+        "you take the average of the heads: their contributions are added.": (
+            _run(lambda mixed, w_o: _side_by_side(mixed, w_o) / len(mixed))
+        ),
+        "you do not divide the scores by the root of d.": _run(_side_by_side, power=0),
+        "you divide the scores by d, not by its root.": _run(_side_by_side, power=1),
+        "your softmax runs over the queries (dim=-2). The keys compete: dim=-1.": (
+            _run(_side_by_side, axis=-2)
+        ),
+        "you exchange w_q and w_k: w_q makes the queries, which ask, and w_k the keys.": (
+            lambda x, heads, w_o: _run(_side_by_side)(x, [[k, q, v] for q, k, v in heads], w_o)
+        ),
+        "the values are the words themselves: each head has a w_v.": (
+            lambda x, heads, w_o: _raw(x, heads, w_o, 2)
         ),
     },
     sizes=[{"h": 3, "n": 5, "d": 4, "e": 12}, {"h": 4, "n": 6, "d": 3, "e": 7}],
     draw=_draw_heads,
-    easy=[{"h": 2, "n": 5, "d": 4, "e": 7}, {"h": 1, "n": 5, "d": 4, "e": 7}],
+    easy=[
+        {"h": 2, "n": 5, "d": 4, "e": 7},
+        {"h": 1, "n": 5, "d": 4, "e": 7},
+        {"h": 1, "n": 4, "d": 4, "e": 4},
+    ],
     shape="(n, e)",
-    also=_require_no_cat,
 )

@@ -399,12 +399,56 @@ def test_a_scoreboard_counts_what_the_head_got_right():
 
 
 def test_a_mix_lies_between_what_is_mixed():
-    scenes = {"one": (2.0, -2.0), "other": (0.0, 4.0)}
+    scenes = {"one": (2.0, -2.0), "two": (-2.0, 2.0), "other": (0.0, 4.0)}
     figure = display.lukewarm(scenes, 0.75, ["cat", "milk"], name="try")
     for scene in scenes.values():
         mixed = torch.tensor(scene) @ torch.tensor([0.75, 0.25])
         assert script("lukewarm")("mix", scene, 0.75) == pytest.approx(mixed.item())
-    assert "it collects 1.00 and 1.00" in figure.text
+    said = "1.00 and −1.00 from one; −1.00 and 1.00 from two; 1.00 and 3.00 from other."
+    assert said in figure.text
+
+
+def test_at_every_share_there_is_a_scene_to_confuse_a_head():
+    call, scene = script("lukewarm"), [2.0, -2.0]
+    for twentieths in range(21):
+        share = twentieths / 20
+        low, high = call("ends", scene, share, 4)
+        for end in (low, high):
+            assert max(map(abs, end)) <= 4
+            assert call("mix", end, share) == pytest.approx(call("mix", scene, share))
+        assert math.dist(scene, high) > 3, share
+    assert call("ends", scene, 0.75, 4)[1] == [0, 4]
+
+
+def test_a_duel_counts_the_longer_bar():
+    first = {"a & b": ((0.5, 0.2), 0, "So."), "c": ((0.4, 0.6), 0, "Oh.")}
+    second = {"a & b": ((0.9, 0.2), 0, ""), "c": ((1.0, 0.6), 0, "")}
+    rounds = {"as is": first, "mended": second}
+    figure = display.duel(rounds, ("left", "right"), "Which?", name="try")
+    (_, rows), (_, mended) = given(figure)["rounds"]
+    assert [(row["says"], row["right"]) for row in rows] == [("left", True), ("right", False)]
+    assert all(row["right"] for row in mended)
+    assert "c: 0.40 of left and 0.60 of right, right, wrong. Oh." in figure.text
+    assert "as is: 0.50 : 0.20, 0.40 : 0.60; right in 1 of 2." in figure.text
+    assert "mended: 0.90 : 0.20, 1.00 : 0.60; right in 2 of 2." in figure.text
+    bars = [float(bar["width"]) for bar in parse(figure).select("rect")]
+    assert bars == [pytest.approx(wide) for row in rows for wide in row["wide"]]
+
+
+def test_a_net_says_how_far_off_it_is():
+    scenes = torch.tensor([[-1.0, -1], [-1, 1], [1, -1], [1, 1]])
+    nets = {
+        "flat": {1: scenes * 0, 9: scenes * torch.tensor([1.0, 0])},
+        "whole": {1: -scenes, 9: scenes},
+    }
+    figure = display.unfolds(nets, scenes, 2, ["x", "y"], name="try")
+    for looks in nets.values():
+        for answers in looks.values():
+            expected = (answers - scenes).square().mean().sqrt().item()
+            found = script("unfolds")("off", answers.tolist(), scenes.tolist())
+            assert found == pytest.approx(expected)
+    assert "flat off by 1.00 at step 1, by 0.71 at the end" in figure.text
+    assert "whole off by 2.00 at step 1, by 0.00 at the end" in figure.text
 
 
 def test_dragged_along_its_line_a_scene_keeps_its_mix():

@@ -95,10 +95,6 @@ def two_glasses(name="glasses"):
     return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name, caption="")
 
 
-def two_looks(name="looks"):
-    return display.looks([(WORDS, weights(2, 3, 3))] * 2, 1, name=name)
-
-
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
@@ -118,7 +114,6 @@ def texts(figure):
         apart,
         the_wrong_merge,
         two_glasses,
-        two_looks,
     ],
 )
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
@@ -220,9 +215,8 @@ def test_keys_are_cut_in_three_ways():
 def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
-    looks = display.looks([(words, weights(2, 8, 8))], 5, name="two")
     made = (two_glasses(), all_sheets(), three_ways(words=words))
-    for figure in (lines, looks, *made):
+    for figure in (lines, *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels
 

@@ -1,9 +1,9 @@
 // Lukewarm: a scene is a point, the warmths of cat and milk; a head brings home one mix of the two.
 //
-// names: of the two numbers; scene: where the point begins, and what it is called there
-// other: a name and a scene; both scenes stay where they are
+// names: of the two numbers; scenes: two of them, each a name and its numbers; they stay where they are
 // share: of the first, in the mix of head 1; head 2 has them the other way round
-// Dragged, the point keeps to the line of head 1; with a second head it cannot move. Sliders are free.
+// The reader leans the head until it tells the two apart. A third scene then lies on the line of the first, whatever
+// the share, and can be dragged along it: head 1 brings home the same from both, and head 2 does not.
 // reach: the greatest number on either axis. A test compares the mixes with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
@@ -25,51 +25,83 @@ export function along([first, second], share, [x, y], reach) {
   return end().map((each) => each / 10);
 }
 
+/** Give the two ends, within reach, of the line on which the mix is the same as in a scene. */
+export const ends = (scene, share, reach) =>
+  [-3, 3].map((far) => along(scene, share, [-far * reach, far * reach], reach));
+
 const [SIDE, EDGE] = [300, 22];
-const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
+const said = (number, digits = 1) =>
+  (Math.abs(number) < 1e-9 ? 0 : number).toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { names, scene, called, other, share, reach } = model.get("data");
-    const now = { scene: [...scene], share, second: false };
-    const plane = drawPlane(names, [[called, scene], other], reach, (place) => go(place));
+    const { names, scenes, share, reach } = model.get("data");
+    const [[called, first], [other, second]] = scenes;
+    const now = { share, part: null, two: false }; // part: of its line, where the third scene is
+    const plane = drawPlane(names, scenes, reach, (place) => go(place));
     const words = readout();
-    const show = () => {
-      const mixes = [mix(now.scene, now.share), mix(now.scene, 1 - now.share)];
-      const found = now.second ? mixes : mixes.slice(0, 1);
-      const same = now.second && Math.abs(now.share - 0.5) < 0.01;
-      plane.show(now.scene, now.second ? [now.share, 1 - now.share] : [now.share]);
-      two.setAttribute("aria-pressed", String(now.second));
-      const homes = found.map((number, i) => `head ${i + 1} brings home ${said(number, 2)}`);
-      const what = names.map((name, i) => `${name} ${said(now.scene[i])}`).join(", ");
-      const many = same
-        ? "Two heads that look alike are one."
-        : "Only this scene gives both, so the point cannot be dragged.";
-      words.textContent = `${what}: ${homes.join(", ")}. ${
-        now.second ? many : "So does every scene on the line."
-      }`;
+    const third = () => {
+      if (now.part === null) return null;
+      const [low, high] = ends(first, now.share, reach);
+      const place = low.map((number, i) => number + now.part * (high[i] - number));
+      return along(first, now.share, place, reach);
     };
-    const go = (place) => {
-      if (now.second && Math.abs(now.share - 0.5) > 0.01) return;
-      now.scene = along(now.scene, now.share, place, reach);
-      knobs.forEach(({ show }, i) => show(now.scene[i]));
+    const shown = () => [now.share, 1 - now.share].slice(0, 1 + now.two);
+    const homes = (scene) => shown().map((part) => said(mix(scene, part), 2));
+    const from = (name, scene) => `${name}: ${homes(scene).join(" and ")}`;
+    const verdict = (name, scene) =>
+      `You ${homes(scene).join() === homes(first).join() ? "cannot" : "can"} tell ${name} from ${called}.`;
+    const show = () => {
+      const scene = third();
+      plane.show(
+        scene,
+        shown(),
+        [first, second].map((each) => homes(each).join(", ")),
+      );
+      two.setAttribute("aria-pressed", String(now.two));
+      moves.show(now.part ?? 1);
+      const where = scene && names.map((name, i) => `${name} ${said(scene[i])}`).join(", ");
+      const more = scene ? `. ${from(where, scene)}. ${verdict(`(${where})`, scene)}` : "";
+      words.textContent =
+        `${from(called, first)}. ${from(other, second)}` + (more || `. ${verdict(other, second)}`);
+    };
+    const go = (where) => {
+      const [low, high] = ends(first, now.share, reach);
+      const [way, gone] = [high, where].map((end) => end.map((number, i) => number - low[i]));
+      const dot = (u) => u[0] * way[0] + u[1] * way[1];
+      now.part = Math.min(1, Math.max(0, dot(gone) / dot(way)));
       show();
     };
-    const knobs = names.map((name, i) =>
-      slider({
-        label: `${name} is`,
-        ...{ min: -reach, max: reach, step: 0.1, value: scene[i], say: (x) => said(x) },
-        move: (x) => ((now.scene[i] = x), show()),
-      }),
-    );
     const shares = slider({
-      label: "share",
+      label: `${names[0]}'s share`,
       ...{ min: 0, max: 1, step: 0.05, value: share, say: (x) => x.toFixed(2) },
       move: (x) => ((now.share = x), show()),
     });
-    const two = button("a second head", () => ((now.second = !now.second), show()));
-    const controls = [...knobs, shares].map(({ label }) => label);
-    const desk = element("div", { class: "aa-knobs" }, ...controls, two, words);
+    const moves = slider({
+      label: "along it",
+      ...{
+        min: 0,
+        max: 1,
+        step: 0.05,
+        value: 1,
+        say: () =>
+          third()
+            ?.map((x) => said(x))
+            .join(", ") ?? "",
+      },
+      move: (part) => ((now.part = part), show()),
+    });
+    const confuse = button("confuse the head", () => ((now.part = 1), show()));
+    const two = button("a second head", () => ((now.two = !now.two), show()));
+    const desk = element(
+      "div",
+      { class: "aa-knobs" },
+      shares.label,
+      confuse,
+      moves.label,
+      two,
+      words,
+    );
     el.append(element("div", { class: "aa-panels" }, plane.root, desk));
     show();
   },
@@ -85,15 +117,15 @@ function drawPlane(names, scenes, reach, go) {
   const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
   const written = (text, x, y, more) => label(text, x, y, { style: HALO, ...more });
   const heads = LOOKS.map(({ stroke }, i) =>
-    written("", SIDE - 4, EDGE + 24 + 18 * i, { "text-anchor": "end", fill: stroke }),
+    written("", 4, SIDE - 22 + 17 * i, { "text-anchor": "start", fill: stroke }),
   );
-  const named = scenes.flatMap(([name, [a, b]]) => [
-    svg("circle", { cx: x(a), cy: y(b), r: 4 }),
-    written(name, x(a) + (b > 0 ? -10 : 10), y(b) + (b > 0 ? 4 : 12), {
-      "text-anchor": b > 0 ? "end" : "start",
-    }),
-  ]);
-  const point = svg("circle", { r: 7 });
+  const under = (text, [a, b], line) =>
+    written(text, x(a) - 3, y(b) + 18 + 16 * line, { "text-anchor": "end" });
+  const called = scenes.map(([name, at]) => under(name, at, 0));
+  const brought = scenes.map(([, at]) => under("", at, 1));
+  const dots = scenes.map(([, [a, b]]) => svg("circle", { cx: x(a), cy: y(b), r: 5 }));
+  const ring = { r: 7, fill: "var(--md-default-bg-color, Canvas)", stroke: "currentColor" };
+  const point = svg("circle", { ...ring, "stroke-width": 2.5 });
   const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }), point);
   drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
   const cross = `M${EDGE} ${y(0)}H${SIDE - EDGE}M${x(0)} ${SIDE - EDGE}V${EDGE}`;
@@ -103,26 +135,35 @@ function drawPlane(names, scenes, reach, go) {
     svg("path", { d: cross + notches.join(""), stroke: "#808080" }),
     ...lines,
     ...ticks.map((at) => written(said(at, 0), x(at), y(0) + 16, { "font-size": 11 })),
-    ...[-4, -2, 2].map((at) => written(said(at, 0), x(0) - 14, y(at) + 4, { "font-size": 11 })),
+    ...[-2, 2].map((at) => written(said(at, 0), x(0) - 14, y(at) + 4, { "font-size": 11 })),
     written(`${names[0]} →`, SIDE - 34, y(0) - 8),
     written(`${names[1]} ↑`, x(0) + 30, EDGE + 2),
-    ...named,
+    ...called,
+    ...brought,
+    ...dots,
     ...heads,
     handle,
   );
-  const show = ([a, b], shares) => {
+  const show = (third, shares, homes) => {
+    const [[, [a, b]]] = scenes;
     lines.forEach((line, i) => {
       const share = shares[i] ?? 0;
-      const far = i < shares.length ? 2 * reach : 0;
-      heads[i].textContent = far ? `head ${i + 1}: share ${share.toFixed(2)}` : "";
-      const ends = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
-      ends.forEach(([u, v], end) => {
+      const far = i < shares.length ? 4 * reach : 0;
+      heads[i].textContent = far ? `head ${i + 1}: cat's share ${share.toFixed(2)}` : "";
+      const both = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
+      both.forEach(([u, v], end) => {
         line.setAttribute(`x${end + 1}`, x(u));
         line.setAttribute(`y${end + 1}`, y(v));
       });
     });
-    handle.setAttribute("transform", `translate(${x(a)} ${y(b)})`);
-    root.setAttribute("aria-label", `The scene ${names[0]} ${said(a)}, ${names[1]} ${said(b)}.`);
+    brought.forEach((text, i) => (text.textContent = homes[i]));
+    handle.setAttribute("visibility", third ? "visible" : "hidden");
+    const [u, v] = third ?? [a, b];
+    handle.setAttribute("transform", `translate(${x(u)} ${y(v)})`);
+    root.setAttribute(
+      "aria-label",
+      `Two scenes, ${scenes.map(([name]) => name).join(" and ")}; the line of one.`,
+    );
   };
   return { root, show };
 }

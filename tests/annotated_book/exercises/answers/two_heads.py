@@ -5,15 +5,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Heads = list[Tensor]
+Heads = list[list[Tensor]]
 
 
-def in_a_loop(mixed: Heads, w_o: Tensor) -> Tensor:
-    d = mixed[0].size(1)
-    total = torch.zeros(len(mixed[0]), w_o.size(1), dtype=w_o.dtype)
-    for i, head in enumerate(mixed):
-        total += head @ w_o[i * d : (i + 1) * d]
+def added_up(x: Tensor, heads: Heads, w_o: Tensor) -> Tensor:
+    total = torch.zeros(len(x), w_o.size(1), dtype=w_o.dtype)
+    for (w_q, w_k, w_v), rows in zip(heads, w_o.chunk(len(heads)), strict=True):
+        weights = ((x @ w_q) @ (x @ w_k).T / w_q.size(1) ** 0.5).softmax(1)
+        total += weights @ x @ w_v @ rows
     return total
+
+
+def chained(x: Tensor, heads: Heads, w_o: Tensor) -> Tensor:
+    for head, rows in zip(heads, w_o.chunk(len(heads)), strict=True):
+        x = added_up(x, [head], rows)
+    return x
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
@@ -24,10 +30,19 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((-3, 1), "lies on the line of the second head, but not"),
         ((1, 1), "bring home 1 and 1, and they are to bring home 2 and 0"),
     ],
-    "check_add_up": [
-        (in_a_loop, "✓ add_up: right"),
-        (lambda mixed, w_o: torch.hstack(mixed) @ w_o, "you concatenate (torch.hstack)"),
-        (lambda mixed, w_o: in_a_loop(mixed[:2], w_o), "only the first heads count"),
-        (lambda mixed, w_o: in_a_loop([*mixed[:2], mixed[-1]], w_o), "but not with h = 4, n = 6"),
+    "check_run_heads": [
+        (added_up, "✓ run_heads: right"),
+        (lambda x, heads, w_o: None, "not yet"),
+        (
+            lambda x, heads, w_o: added_up(x, heads[:1], w_o[: len(w_o) // len(heads)]),
+            "only the first",
+        ),
+        (lambda x, heads, w_o: added_up(x, heads[::-1], w_o), "the heads are in reversed order"),
+        (lambda x, heads, w_o: added_up(x, heads, w_o) / len(heads), "you take the average"),
+        (
+            lambda x, heads, w_o: added_up(x, [heads[0]] * len(heads), w_o),
+            "the same three matrices",
+        ),
+        (chained, "the shape is right, but"),
     ],
 }
