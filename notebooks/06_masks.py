@@ -358,8 +358,8 @@ display.merged_masks(front, future, name="two-cards", caption=caption)
 # | **False** | `attn_mask` of PyTorch's function |
 # | **0** | `attention_mask` of Hugging Face |
 #
-# So the function, `F.scaled_dot_product_attention`, wants `~blocked`, and a tokenizer's mask becomes ours by `attention_mask == 0`. Turn one round by
-# mistake, and nothing complains: every word looks at exactly what it must not see. [Masks in the
+# So the function, `F.scaled_dot_product_attention`, wants `~blocked`, and a tokenizer's mask becomes ours by `attention_mask == 0`.
+# Forget the `~`, and nothing complains: where a word may not look, it looks, and nowhere else. [Masks in the
 # wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) has the other doors.
 
 # %% tags=["proof"]
@@ -514,9 +514,9 @@ display.diff(attend, attend_safely)
 # %% [markdown]
 # One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
 #
-# Two fills are enough where the first one *overwrites* scores, as here. Where a mask of $-\infty$ and 0 is *added*, the
-# gradients of $W_Q$ and $W_K$ are still NaN. There, take the card off such a row before the softmax, so that it sees
-# everything, and read it nowhere: [lift it](#cell-id=where-a-mask-is-added).
+# Two fills are enough where the first one *overwrites* scores, as here. Where a mask of $-\infty$ and 0 is *added*, a row
+# without a hole still makes the gradients of $W_Q$ and $W_K$ NaN. There, take the card off such a row before the softmax,
+# so that it sees everything, and read it nowhere: [lift it](#cell-id=where-a-mask-is-added).
 #
 # Much code fills with `-1e9` in the place of $-\infty$, and no NaN arises at all. But such a row then looks evenly at all
 # that it must not see. The zeros of the second fill say that nothing was collected; this average looks like an answer.
@@ -546,8 +546,8 @@ print(
 # ## What the dots say
 #
 # Back to the model at the top, the [storyteller](10_a_little_world.ipynb) of two layers. It had only the staircase, so the
-# dots took their share from every word. Give it both masks, first with the one fill of `attend`. What does it say behind
-# a dot?
+# dots took their share from every word. Give it both masks, first with the one fill of `attend`. What will it say behind
+# a dot? Choose, then drag.
 #
 # <details name="one-fill"><summary>What it says alone.</summary>
 #
@@ -573,7 +573,7 @@ for cure, how in cures.items():
     teller = storyteller(how)
     for text in TEXTS:
         said[text][cure] = [go_on(text, each, teller, True) for each in DOTS]
-display.dots_in_front(said, DOTS, name="what-the-dots-say")
+display.dots_in_front(said, DOTS, start=0, name="what-the-dots-say")
 
 # %% [markdown]
 # With one fill the model says dots, because the NaN of a dot's row has spread to every word. With two fills, as in
@@ -806,7 +806,7 @@ for covered, leaks in ((turned, True), (front[:, None, None, :] | future, False)
     assert weights[1, 0, 4:].isfinite().all()
     to_dots = weights.masked_fill(covered, 0)[1, 0, 4:, :4]  # (4, 4)
     assert to_dots.all() if leaks else not to_dots.any()
-print("✓ Line 1 leaks into every word, line 3 makes the NaN, and a second fill hides it.")
+print("✓ Run on this page's batch, the leak and the NaN are where the answers put them.")
 
 # %% [markdown]
 # ## What you have now

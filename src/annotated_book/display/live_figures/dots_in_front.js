@@ -1,13 +1,14 @@
 // Dots in front: how a model goes on with a text behind some dots, under each of several masks.
 //
 // begins: the texts; cards: the names of the masks; dots: 0, and other numbers of them
+// start: the place in dots where the figure opens
 // told: of each text, for each mask, what it says behind each number of dots
 import { button, element, readout, slider } from "./host/figure.js";
 
 export default {
   render({ model, el }) {
-    const { begins, cards, told, dots } = model.get("data");
-    const now = { begin: 0, at: 1 };
+    const { begins, cards, told, dots, start } = model.get("data");
+    const now = { begin: 0, at: start };
     const said = readout();
     said.classList.add("aa-heard");
     const lines = cards.map(() => element("p"));

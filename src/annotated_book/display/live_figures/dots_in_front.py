@@ -8,14 +8,19 @@ from annotated_book.display.tales import Told, stories
 
 
 def dots_in_front(
-    said: Mapping[str, Mapping[str, Sequence[str]]], dots: Sequence[int], *, name: str
+    said: Mapping[str, Mapping[str, Sequence[str]]],
+    dots: Sequence[int],
+    *,
+    start: int = 1,
+    name: str,
 ) -> Output:
     """Show how a model goes on with a text under several masks; alive, behind any number of dots.
 
     Args:
         said: of each text, by the name of each mask, what comes after it behind so many dots. The
             first mask's words without a dot are those that the others are held beside.
-        dots: 0, and other numbers of dots, with the second of which the figure opens.
+        dots: 0, and other numbers of dots; the picture shows the second.
+        start: with which of them the live figure opens.
         name: the figure's name, see ``finish``.
 
     Examples:
@@ -42,6 +47,7 @@ def dots_in_front(
         "cards": [*cards],
         "told": [[[*after] for after in each.values()] for each in said.values()],
         "dots": list(dots),
+        "start": start,
     }
     room = (90 + 80 * len(cards), 110 + 150 * len(cards))
     return live(static, "dots_in_front", data, room=room)
