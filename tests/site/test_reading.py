@@ -94,7 +94,7 @@ def test_a_chapter_on_paper(visit):
     live.scroll_into_view_if_needed()
     expect(live.locator(".aa-stage")).to_be_visible()
     page.emulate_media(media="print")
-    hint = ".aa-say > .aa-fold:not(.aa-expect) > p"
+    hint = ".aa-say > .aa-fold:not(.aa-expect, .aa-choice) > p"
     for kept in ("h1", hint, ".aa-tag-solution pre", ".aa-live .aa-scroll"):
         expect(page.locator(kept).first).to_be_visible()
     assert rows(page) == BELOW
