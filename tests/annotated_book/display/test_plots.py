@@ -80,7 +80,7 @@ def three_ways(name="ways", words=("a", "because", "c")):
 
 
 def apart(name="apart"):
-    sums = {"a … ": torch.tensor([[9.0, 1, 0], [1, 9, 3]]), "b … ": torch.zeros(2, 3)}
+    sums = {"a … ": torch.tensor([[2.0, 1, 0], [0, 2, 1]]), "b … ": torch.zeros(2, 3)}
     shown = {"a … ": (0, 1, 2), "b … ": (2, 1, 0)}
     says = {"a … ": ("bee", "wax"), "b … ": ("sun", "sea")}
     return display.apart_and_summed(sums, shown, ["one", "two", "three"], 1, says, name=name)
@@ -184,10 +184,10 @@ def test_sheets_stand_under_their_matrices():
 
 
 def test_two_heads_look_apart_and_by_their_sum():
-    shares = [torch.tensor(x).softmax(0) for x in ([9.0, 1, 0], [1.0, 9, 3])]
-    both = torch.tensor([10.0, 10, 3]).div(2**0.5).softmax(0)
+    shares = [torch.tensor(x).softmax(0) for x in ([2.0, 1, 0], [0.0, 2, 1])]
+    both = torch.tensor([2.0, 3, 1]).div(2**0.5).softmax(0)
     first, *_ = apart().text.split(" uncut. ")
-    scores = {"head 1": (9, 1, 0), "head 2": (1, 9, 3), "uncut": (10, 10, 3)}
+    scores = {"head 1": (2, 1, 0), "head 2": (0, 2, 1), "uncut": (2, 3, 1)}
     for (title, sums), weights in zip(scores.items(), (*shares, both), strict=True):
         listed = zip(("one", "two", "three"), sums, weights.tolist(), strict=True)
         for label, score, weight in listed:
