@@ -338,7 +338,8 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 # </details>
 # <details name="bars"><summary>The bar of <em>quality</em>.</summary>
 #
-# Right. Whoever brings a quality home is an animal of which something is said, and *sweet* is no animal.
+# Right. Animals are found, so quality comes home where it belongs to an animal, as with *thirsty*. *Sweet* is no animal,
+# and hardly found.
 #
 # </details>
 # <details name="bars"><summary>Neither.</summary>
@@ -625,7 +626,8 @@ display.divided(by_width, name="wider-and-wider", width=64, query=10)
 # Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**: change
 # a score a little, and the shares stay as they are, so training (the gradient) hardly learns from such a query. Divided
 # by the root, the largest weight is on average 0.21 at width 4 and 0.24 at width 256: one key can stand out, and does not
-# take all. Dividing by d would be too much. The scores would come ever closer to 0, and the weights to the average.
+# take all. Dividing by d would be too much: the wider the head, the closer the scores would be to 0, and
+# the weights to equal shares.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
