@@ -446,9 +446,7 @@ for words in last.values():
     assert (as_before > 3 / 8) == (words[-1] == "thirsty")
 assert by_root < 3 / 8 < as_before  # of the third sentence
 torch.testing.assert_close(torch.tensor(idle), torch.full((12,), 3 / 8))
-print(
-    "✓ These four give the last step. Its 1 does it, even with √4; its √2 alone does not."
-)
+print("✓ The last step is these four. With √4 its 1 is enough; without the 1, √2 is not.")
 
 # %% [markdown]
 # ## How far along the arrow
@@ -459,7 +457,7 @@ print(
 #
 # <details name="arrow"><summary><em>Yes</em>: as much is there to hand over.</summary>
 #
-# It is there, but hardly anyone looks: *sweet* scores 2, and the cat 6. Press *sweet*.
+# It is there, but *it* hardly looks that way: *sweet* scores 2, and the cat 6. Press *sweet*.
 #
 # </details>
 # <details name="arrow"><summary><em>No</em>.</summary>
@@ -543,7 +541,8 @@ real = {
 }
 at_last = {
     ("thirsty",): (
-        "What is missing to 1 goes to two marks that this model puts at the ends of a text."
+        "The eight words get less than 1 together: the rest goes to two marks that this "
+        "model puts at the ends of a text."
     ),
     ("sweet",): (
         "The lines have moved, from the cat to the milk, and nobody wrote that in. Three "
