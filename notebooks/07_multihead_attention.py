@@ -12,15 +12,19 @@
 
 # %% tags=["fold-input"]
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display, exercises
+from annotated_book.display import computation
 from annotated_book.display.live_figures.wheels import wheels
 from annotated_book.display.tales import Told
 from annotated_book.display.verdicts import told_apart
+
+torch.set_num_threads(1)  # the models are small, and more threads gain nothing
 
 # What other chapters define.
 one = chapters.load("01_one_head")  # the words and their features, `attend`, `embed`
@@ -41,20 +45,30 @@ display.show(answers, columns=one.FEATURES[:2])
 # %% [markdown]
 # The cat is thirsty, so animal is right. Which of the two would you hand in?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="hand-in"><summary>A.</summary>
 #
-# B says it more clearly: more animal, less food.
+# A is the whole one. Could you tell that from the table? Both say *animal*, and A says it less clearly.
+#
+# </details>
+# <details name="hand-in"><summary>B: it says <i>animal</i> more clearly.</summary>
+#
+# It does, and it is B that has lost something: it does not divide its scores by √d.
+#
+# </details>
+# <details name="hand-in"><summary>Either: both are right.</summary>
+#
+# Both are right about *this*. One of the two will not get through a short story, as you will hear.
 #
 # </details>
 #
-# B, the better-looking one, has lost its root: it does not divide its scores by √d. So this chapter does two things: it puts the
-# class together, and it takes it apart again, to find out what makes such a loss show.
+# This chapter puts the class together, and then takes it apart again, to find out what makes a missing part show. At
+# the end you hear both of them tell a story.
 #
 # ## The whole class
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
-# mask. Together they are 18 lines. In the margin stand the chapters in which you made them: `4 5` means that 4 made this
-# line, and 5 gave it an axis for the batch.
+# mask. Together they are 18 lines. In the margin stands the chapter in which you made each line. Where there are two
+# numbers, the second chapter added something: 2 a second head, 4 the merge, 5 an axis for the batch, 6 the mask.
 
 # %% tags=["hide-input"]
 MADE_IN = {
@@ -106,7 +120,7 @@ display.margin(PlainAttention, MADE_IN)
 # %% [markdown] name="all-of-it-in-18-lines"
 # Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
 # heads' axis to the mask: it takes `(b, n, m)`, and `blocked[:, None]` is `(b, 1, n, m)`. So padding, `(b, m)`, goes in as
-# `padding[:, None]`, with one new axis less than in the last chapter, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
+# `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
 # nothing.
 #
 # ## One call
@@ -128,8 +142,11 @@ display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 # %% [markdown]
 # It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
 # is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
-# chapter. Follow the numbers of *it* from left to right, and press a step to see all of them. (Two rows of padding follow
-# the cat sentence, so that there is something to mask. They see nothing, and need the second fill.)
+# chapter. Follow the numbers of *it* from left to right, and press a step to see all of them.
+#
+# Behind the cat sentence the map has two dots of padding. `padding[:, None]` blocks their columns alone: nobody sees a
+# dot, and a dot still sees the eight words. The map blocks the dots' rows, too, with `padding[:, None] |
+# padding[:, :, None]`. So a dot sees nothing: NaN under *softmax*, and 0 after the second fill, under *mask again*.
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -137,232 +154,25 @@ display.whole_map()
 # %% tags=["proof"]
 for i, sentence in enumerate(x):
     torch.testing.assert_close(output[i], two.two_heads(sentence)[0])
-print("✓ The same as the two heads, one after the other, one sentence after the other.")
-
-# %% [markdown]
-# ## Take a wheel out
-#
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines, with
-# six parts underlined. (The two transposes go together: with only one of them gone, every call stops.) Press a part to
-# take it out, press several. Four calls compare what is left with the whole class:
-
-# %% tags=["fold-input"]
-SOURCE = display.source(PlainAttention).text
-WHEELS = {
-    "both transposes": ".transpose(1, 2)",
-    "the root": " / math.sqrt(q.size(-1))",
-    "the first fill": ".masked_fill(blocked, -math.inf)",
-    "the softmax": ".softmax(-1)",
-    "the second fill": ".masked_fill(blocked, 0)",
-    "the mask's axis": "[:, None]",
-}
-
-
-def build(text, attention):
-    """Build the class as a text has it, with the matrices of ``attention``."""
-    names = {"nn": nn, "math": math, "torch": torch}
-    exec(text, names)
-    matrix, h = attention.w_q.weight, attention.num_heads
-    module = names["PlainAttention"](matrix.size(-1), h).to(matrix)
-    module.load_state_dict(attention.state_dict())
-    return module
-
-
-def without(places):
-    """Give the text without some parts: bit j says whether part j is out."""
-    text = SOURCE
-    for j, part in enumerate(WHEELS.values()):
-        text = text.replace(part, "") if places >> j & 1 else text
-    return text
-
-
-# %% tags=["fold-input"]
-def verdict(text, whole, inputs):
-    """Say how the output of what a text builds differs from that of the whole class."""
-    try:
-        output, _ = build(text, whole)(*inputs)
-    except RuntimeError:
-        return "stops"
-    if output.isnan().any():
-        return "NaN"
-    same = torch.allclose(output, whole(*inputs)[0])
-    return "unnoticed" if same else "differs"
-
-
-shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
-padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
-padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
-
-larger = PlainAttention(24, 4)
-query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (3, 5, 24), (3, 5, 7)
-key, value = torch.randn(2, 3, 7, 24)                              # (3, 7, 24)
-blocked[..., 0] = False  # every query sees the first key,
-emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # or none: (3, 5, 7)
-
-# %% tags=["hide-input"]
-trials = {
-    "no mask": (attention, (x, x, x)),
-    "padding": (attention, (padded, padded, padded, padding[:, None])),
-    "other sizes": (larger, (query, key, value, blocked)),
-    "one empty": (larger, (query, key, value, emptied)),
-}
-special = {
-    "no mask": "the call that you have just made",
-    "padding": "the cat sentence and a shorter one",
-    "other sizes": "values other than the keys, a mask that differs from query to query",
-    "one empty": "the same, and in one sample nobody sees anything",
-}
-sized = {}
-for name, (whole, (asks, offers, *_)) in trials.items():
-    across = whole.num_heads, whole.w_q.in_features // whole.num_heads
-    sized[name] = [*asks.shape[:2], offers.size(1), *across, special[name]]
-display.show(sized, columns=[*"bnmhd", ""], corner="call", decimals="<")
-
-# %% [markdown]
-# A call can *stop* with an error; its output can *differ*, or hold *NaN*; or the part is *unnoticed*: it is gone, and the
-# output is right. Take out the six, one after the other. How often does the first call stop?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Not once. Whichever part is gone, the next line still gets a tensor that it can compute with.
-#
-# </details>
-
-# %% tags=["hide-input"]
-sets = [without(places) for places in range(2 ** len(WHEELS))]
-heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
-lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
-start = next(i for i, line in enumerate(lines) if "def split" in line)
-listing = [line.removeprefix("    ") for line in lines[start:]]
-wheels(listing, WHEELS, heard, [], name="wheels")
-
-# %% tags=["hide-input"]
-first, second = SOURCE.find(".transpose(1, 2)"), SOURCE.rfind(".transpose(1, 2)")
-for place in (first, second):  # either without the other
-    single = SOURCE[:place] + SOURCE[place + len(".transpose(1, 2)") :]
-    assert {verdict(single, *trial) for trial in trials.values()} == {"stops"}
-
-# %% [markdown]
-# <!-- deeper: all parts and calls in one table -->
-# ### Going deeper: all parts and calls in one table
-#
-# Red is where the output is right although a part is missing. One column has no red: the last.
-
-# %% tags=["hide-input"]
-told = {name: [row[2**j] for row in heard.values()] for j, name in enumerate(WHEELS)}
-told_apart(told, [*heard], missed="unnoticed", corner="without")
-
-# %% [markdown]
-# <!-- /deeper -->
-#
-# Without a mask, half of the parts go unnoticed: those that work on it. With padding, the missing transposes stop the
-# call, because its mask no longer fits the scores. The second fill matters in a [fully masked
-# row](06_masks.ipynb#cell-id=fully-masked-rows) alone, and only the last call has one.
-#
-# And *differs* need not look worse: the class without the root is B, from the beginning. But the more numbers a head has,
-# the larger are its scores, and with random numbers one key then [takes nearly
-# everything](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
-#
-# The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
-# stand where the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence
-# 1 in both sentences, head 2 that of sentence 2, and nothing complains. With 3 samples and 4 heads it stops.
-
-
-# %% tags=["proof"]
-def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
-    """Draw a class, and a call on it that has one empty sample."""
-    blocked = torch.rand(b, n, m) < 0.5  # (b, n, m)
-    blocked[0] = True
-    keys = torch.randn(2, b, m, h * d)  # (2, b, m, h * d)
-    return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
-
-
-for name, text in {"class A": SOURCE, "class B": without(2)}.items():
-    of_class = build(text, attention)(x, x, x)[0]  # (b, n, e)
-    torch.testing.assert_close(of_class[0, it, :2], answers[name])
-numbers = torch.tensor([1, 2])[:, None, None]  # of the sentences' masks, (b, 1, 1)
-assert numbers.expand(2, 2, 1, 1).flatten().tolist() == [1, 2, 1, 2]  # by sentence and head
-assert numbers[:, None].expand(2, 2, 1, 1).flatten().tolist() == [1, 1, 2, 2]
-assert "stops" not in heard["no mask"]
-assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
-    "no mask": 7,
-    "padding": 1,
-    "other sizes": 1,
-    "one empty": 0,
-}
-drawn = []
-for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))):
-    torch.manual_seed(seed)
-    drawn.append(draw_trial(*sizes))
-    assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
-print(
-    f"✓ Six parts can go in 2⁶ − 1 = {len(sets) - 1} ways. The call without a mask"
-    " stops at none; that with an empty sample shows each."
-)
-
-# %% [markdown]
-# So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
-# sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
-# and one sample empty.** (Equal sizes fit in each other's place; an axis of 1 fits anywhere, and the root of 1 is 1.)
-#
-# Six parts are not every mistake. Can you break a line so that this call does *not* notice?
-#
-# <details><summary>What do you expect?</summary>
-#
-# You can, in at least three ways:
-#
-# - Take out the `raise`: this call's heads divide the width.
-# - Take out `.bool()`: only a call without a mask comes past it.
-# - Fill with $-10^9$ in the place of $-\infty$: its exponential is rounded to 0. Only a fully masked row becomes uniform,
-#   and there the second fill covers the mistake.
-#
-# But exchange `self.w_v(value)` for `self.w_v(key)`, or cut the mask to its first query, `blocked[:, None,
-# :1]`. The call notices both, and a call whose values are its keys, with padding alone, notices neither.
-#
-# </details>
-
-# %% tags=["proof"]
-broken = {
-    "            raise ValueError": "            str",
-    ".bool()": "",
-    "-math.inf": "-1e9",
-    "self.w_v(value)": "self.w_v(key)",
-    "blocked[:, None]": "blocked[:, None, :1]",
-}
-texts = [SOURCE.replace(*change) for change in broken.items()]
-assert SOURCE not in texts
-of_padding = (
-    larger,
-    (query, key, key, masks.block_padding(torch.tensor([7, 4, 6]), 7)[:, None]),
-)
-for trial, noticed in (*((trial, 2) for trial in drawn), (of_padding, 0)):
-    assert [verdict(text, *trial) for text in texts] == ["unnoticed"] * (5 - noticed) + [
-        "differs"
-    ] * noticed
-assert verdict(texts[1], *trials["no mask"]) == "stops"
-for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
-    narrow = draw_trial(*sizes)
-    assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
-theirs = nn.MultiheadAttention(24, 4, batch_first=True)
-given = {"attn_mask": emptied.repeat_interleave(4, 0)}
-assert theirs(query, key, value, **given)[0][2].isnan().all()
-assert theirs(query, key, value, need_weights=False, **given)[0].isfinite().all()
-given = {"attn_mask": emptied[..., :5].repeat_interleave(4, 0), "need_weights": False}
-assert theirs(query, query, query, **given)[0].isfinite().all()
-with torch.no_grad():
-    assert theirs.eval()(query, query, query, **given)[0][2].isnan().all()
-print("✓ The three in the list pass this call, the other two only one with padding alone.")
+dotted = nn.functional.pad(x[:1], (0, 0, 0, 2))  # (1, 10, 4)
+dots = torch.arange(10)[None] >= 8               # (1, 10)
+drawn = computation.computation()
+for rows, sums in ((dots[:, :, None], 0.0), (torch.tensor(False), 1.0)):
+    shares = attention(dotted, dotted, dotted, dots[:, None] | rows)[1]  # (1, 2, 10, 10)
+    torch.testing.assert_close(shares[:, :, 8:].sum(-1), torch.full((1, 2, 2), sums))
+    assert not shares[..., 8:].any()
+    if not sums:
+        torch.testing.assert_close(shares[0], drawn["mask again"]["weights"])
+assert drawn["softmax"]["weights"][:, 8:].isnan().all()
+print("✓ The same as the two heads, one after the other; and the map is under that mask.")
 
 # %% [markdown] name="write-it-yourself"
 # ## Write it yourself
 #
-# Does the watch come together on an empty bench?
-#
 # *Medium, 10 minutes.* Without looking back, write `split`, `merge` and `forward`: project, split, score, divide by the
 # root, fill, softmax, fill, mix, merge, project.
 #
-# The check holds output, weights and gradients beside those of a right class, by the call that you have just read
-# and by one without a mask.
+# The check holds output, weights and gradients beside those of a right class, with a mask and without.
 
 
 # %% tags=["exercise"]
@@ -426,47 +236,71 @@ class MyAttention(nn.Module):
 
 exercises.multihead_attention.check_attention.folded(MyAttention)
 
-# %% [markdown]
-# <!-- deeper: check a class in a file of your own -->
-# ### Going deeper: check a class in a file of your own
+# %% [markdown] name="beside-pytorchs-class"
+# ### Beside PyTorch's class
 #
-# `lend` gives PyTorch's class the numbers of yours, and `compare` holds the two side by side. They are those of [the short
-# path](short_path.ipynb#cell-id=compared-with-pytorch), and need nothing but `import torch` and `from torch import nn`.
-# For the empty sample PyTorch's class gives NaN, unless you call it with `need_weights=False`; and in evaluation without
-# gradients its fast path for self-attention gives NaN even then.
+# Does your class compute what `nn.MultiheadAttention` does? That class keeps three of the four matrices in one,
+# `in_proj_weight`, and wants a mask for each head. Give it your numbers, and call both.
 
-# %% tags=["hide-input"]
-short = chapters.load("short_path")
-display.source(short.lend)
+# %%
+mine, theirs = MyAttention(24, 4), nn.MultiheadAttention(24, 4, batch_first=True)
+packed = (mine.w_q, mine.w_k, mine.w_v)
+theirs.in_proj_weight.data = torch.cat([layer.weight for layer in packed])  # (3 * e, e)
+theirs.in_proj_bias.data = torch.cat([layer.bias for layer in packed])
+theirs.out_proj = mine.w_o
 
-# %% tags=["hide-input"]
-display.source(short.compare)
+query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (b, n, e), (b, n, m)
+key, value = torch.randn(2, 3, 7, 24)                              # (b, m, e)
+blocked[..., 0] = False  # every query sees a key
+for_each_head = blocked.repeat_interleave(4, 0)  # (b * h, n, m)
+yours, _ = mine(query, key, value, blocked)
+pytorchs, _ = theirs(query, key, value, attn_mask=for_each_head)
+print(torch.allclose(yours, pytorchs, atol=1e-6))
 
 # %% [markdown]
-# <!-- /deeper -->
+# True: you have written what PyTorch's class computes. What differs is what goes in, and what comes out:
+#
+# | | yours | PyTorch's |
+# |---|---|---|
+# | matrices | `w_q`, `w_k`, `w_v` | one, `in_proj_weight` |
+# | padding | `blocked`, `(b, n, m)` | `key_padding_mask`, `(b, m)` |
+# | any mask | `blocked`, `(b, n, m)` | `attn_mask`, `(b * h, n, m)` |
+# | weights | of each head | the mean over the heads, by default |
+# | the batch | first | second, by default |
+# | a fully masked row | zeros | NaN, by default |
+#
+# To check a class in a file of your own, take `lend` and `compare` of [the short
+# path](short_path.ipynb#cell-id=compared-with-pytorch), which compare gradients, too.
 
-# %% tags=["hide-input"]
+# %% tags=["proof"]
+of_keys = torch.arange(7) >= torch.tensor([[7], [4], [6]])  # (b, m)
+padded_yours, by_head = mine(query, key, value, of_keys[:, None])
+padded_theirs, mean = theirs(query, key, value, key_padding_mask=of_keys)
+torch.testing.assert_close(padded_yours, padded_theirs)
+torch.testing.assert_close(by_head.mean(1), mean)
+assert not nn.MultiheadAttention(24, 4).batch_first
+emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # (b, n, m)
+assert by_head.shape == (3, 4, 5, 7)
+empty = emptied.repeat_interleave(4, 0)  # (b * h, n, m)
+assert theirs(query, key, value, attn_mask=empty)[0][2].isnan().all()
+torch.testing.assert_close(
+    mine(query, key, value, emptied)[0][2], mine.w_o.bias.expand(5, 24)
+)
+short = chapters.load("short_path")
 for kind in (MyAttention, PlainAttention):
     short.compare(kind)
-assert display.source(short.PlainAttention).text == SOURCE
-refused = 0
-for part in WHEELS.values():
-    without_it = {"nn": nn, "math": math, "torch": torch}
-    exec(SOURCE.replace(part, ""), without_it)
-    try:
-        short.compare(without_it["PlainAttention"])
-    except (AssertionError, RuntimeError):
-        refused += 1
-assert refused == len(WHEELS)
+print("✓ Each row of the table is so; outputs, weights and gradients are PyTorch's.")
 
 # %% [markdown] name="in-the-storyteller"
 # ## The cat, or the milk
 #
-# With a class of yours that passes, Part I could end. But the two heads that answered so far were made by hand, to
-# give this answer. Would your class do for a model that nobody made by hand?
+# The two heads that answered so far were made by hand, to give this answer. Would your class do for a model that nobody
+# made by hand?
 #
 # The book brings one, a **storyteller**: two layers of two heads, which have learned to tell stories word by word. Take
-# the attention out of both its layers, put yours in with the same numbers, and ask what comes next.
+# the attention out of both its layers, put yours in with the same numbers, and ask what comes next. `Inside` goes the way
+# of the last section backwards: it cuts `in_proj_weight` into your three matrices, and hands on the staircase.
+# `next_words` gives the likeliest word after each text.
 
 
 # %% tags=["fold-input"]
@@ -512,90 +346,300 @@ for text, word in zip(TWINS, next_words(attending(MyAttention), TWINS)):
 # %% [markdown]
 # It speaks. In the stories that it has learned from, no cat drinks milk; the two sentences are new to it.
 #
-# Now break one line of the class, and leave the model's numbers alone: no root, a [wrong
-# merge](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape), a mask that is lost on the way. Ask 192 such
-# questions, and let it tell 200 stories. Which of the three gets the question of the first page wrong?
+# ## Take a wheel out
 #
-# <details><summary>What do you expect?</summary>
+# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines, with
+# six parts underlined; the two transposes go together. Four calls compare what is left with the whole class:
 #
-# Only the wrong merge: the cat, both times. The other two answer both sentences rightly, and give themselves away when
-# they write.
+# - *no mask*: your first call, the two sentences.
+# - *padding*: the cat sentence, and one of four words and four dots. The dots are blocked as keys.
+# - *other sizes*: b, n, m, h and d are 3, 5, 7, 4 and 6, the values are not the keys, and each query has a mask of its own.
+# - *one empty*: the same, and in one sample nobody sees anything.
+#
+# A call can *stop* with an error; its output can *differ*, or hold *NaN*; or the part is *unnoticed*: it is gone, and the
+# output is right. Which of the six stops the first call?
+#
+# <details name="stops"><summary>The softmax.</summary>
+#
+# Scores are numbers as well, and the product with the values takes them as they are. It runs.
 #
 # </details>
+# <details name="stops"><summary>The two transposes.</summary>
+#
+# Without them each word's heads look at one another, and no word sees another word. All shapes fit, and it runs.
+#
+# </details>
+# <details name="stops"><summary>None.</summary>
+#
+# Right. Whichever part is gone, the next line still gets a tensor that it can compute with.
+#
+# </details>
+#
+# Under the calls, the storyteller speaks with what is left of the class. It gets 192 questions such as your two, and
+# writes 200 stories, of which you read the first; red is what the whole class would not have said. A story is *possible*
+# if it could happen in the little world that the storyteller comes from. Press a part to take it out, press several.
 
-# %% tags=["hide-input"]
-SLIPS = {
-    "the whole class": ("", ""),
-    "no root": ("q @ k.mT / math.sqrt(q.size(-1))", "q @ k.mT"),
-    "wrong merge": ("x.transpose(1, 2).flatten(2)", "x.reshape(len(x), x.size(2), -1)"),
-    "mask lost": (
-        "torch.zeros_like(scores).bool() if blocked is None else blocked[:, None]",
-        "torch.zeros_like(scores).bool()",
-    ),
+# %% tags=["fold-input"]
+SOURCE = display.source(PlainAttention).text
+WHEELS = {
+    "both transposes": ".transpose(1, 2)",
+    "the root": " / math.sqrt(q.size(-1))",
+    "the first fill": ".masked_fill(blocked, -math.inf)",
+    "the softmax": ".softmax(-1)",
+    "the second fill": ".masked_fill(blocked, 0)",
+    "the mask's axis": "[:, None]",
 }
 
 
-def slipped(name):
-    """Give the class with one slip."""
+def compiled(text):
+    """Give the class that a text defines."""
     names = {"nn": nn, "math": math, "torch": torch}
-    before, after = SLIPS[name]
-    exec(SOURCE.replace(before, after) if before else SOURCE, names)
+    exec(text, names)
     return names["PlainAttention"]
 
 
+def build(text, attention):
+    """Build the class as a text has it, with the matrices of ``attention``."""
+    matrix = attention.w_q.weight
+    module = compiled(text)(matrix.size(-1), attention.num_heads).to(matrix)
+    module.load_state_dict(attention.state_dict())
+    return module
+
+
+def without(places):
+    """Give the text without some parts: bit j says whether part j is out."""
+    text = SOURCE
+    for j, part in enumerate(WHEELS.values()):
+        text = text.replace(part, "") if places >> j & 1 else text
+    return text
+
+
+# %% tags=["fold-input"]
+def verdict(text, whole, inputs):
+    """Say how the output of what a text builds differs from that of the whole class."""
+    try:
+        output, _ = build(text, whole)(*inputs)
+    except RuntimeError:
+        return "stops"
+    if output.isnan().any():
+        return "NaN"
+    same = torch.allclose(output, whole(*inputs)[0])
+    return "unnoticed" if same else "differs"
+
+
+shorter = one.embed(["the", "milk", "was", "sweet"])                             # (4, 4)
+padded = nn.utils.rnn.pad_sequence([one.EMBEDDINGS, shorter], batch_first=True)  # (2, 8, 4)
+padding = torch.arange(8) >= torch.tensor([[8], [4]])                            # (b, m)
+
+larger = PlainAttention(24, 4)
+trials = {
+    "no mask": (attention, (x, x, x)),
+    "padding": (attention, (padded, padded, padded, padding[:, None])),
+    "other sizes": (larger, (query, key, value, blocked)),
+    "one empty": (larger, (query, key, value, emptied)),
+}
+sets = [without(places) for places in range(2 ** len(WHEELS))]
+heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
+
+
+# %% tags=["fold-input"]
+@torch.no_grad()
+def answer(text, meant):
+    """Give the storyteller's logits for questions, with the class that a text builds."""
+    world = chapters.load("10_a_little_world")
+    try:
+        return attending(compiled(text))(
+            world.as_ids([f"/ {each}".split() for each in meant])
+        )
+    except RuntimeError:
+        return "stops"
+
+
+def tell(text, logits, meant):
+    """Count right answers and possible stories, and give the first story."""
+    world, model = chapters.load("10_a_little_world"), attending(compiled(text))
+    if isinstance(logits, str) or logits.isnan().any():
+        return Told(["stops" if isinstance(logits, str) else "NaN"], [])
+    words = [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
+    right = sum(map(str.__eq__, words, meant.values()))
+    told, (tale,) = world.write(model, 200), world.write(model, 1)
+    facts = [f"{right} of {len(words)}", f"{world.possible(told):.0%}"]
+    return Told(facts, " ".join(tale).strip("/ ").split())
+
+
 # %% tags=["hide-input"]
-def examine(name):
-    """Ask a storyteller with one slip, and let it write."""
-    world, model = chapters.load("10_a_little_world"), attending(slipped(name))
-    meant = chapters.load("03_split_and_stack").questions(world)
-    right = sum(map(str.__eq__, next_words(model, meant), meant.values()))
-    told = world.write(model, 200)
-    facts = [*next_words(model, TWINS), right, world.possible(told)]
-    (tale,) = world.write(model, 1)
-    before, after = SLIPS[name]
-    written = [*facts[:2], f"{right} of {len(meant)}", f"{facts[3]:.0%} of {len(told)}"]
-    return facts, Told(written, " ".join(tale).strip("/ ").split(), before, after)
+meant = chapters.load("03_split_and_stack").questions(chapters.load("10_a_little_world"))
+known, tales = {}, []
+for text in sets:
+    logits = answer(text, meant)  # the same logits for all questions: the same model
+    mark = logits if isinstance(logits, str) else logits.numpy().tobytes()
+    if mark not in known:
+        known[mark] = tell(text, logits, meant)
+    tales.append(known[mark])
+said = "The storyteller: {} questions right, {} of 200 stories possible".format
+shown = [
+    replace(x, facts=[said(*x.facts) if x.words else f"The storyteller: {x.facts[0]}"])
+    for x in tales
+]
+lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
+start = next(i for i, line in enumerate(lines) if "def split" in line)
+listing = [line.removeprefix("    ") for line in lines[start:]]
+wheels(listing, WHEELS, heard, [], tales=shown, name="wheels")
 
-
-examined = {name: examine(name) for name in SLIPS}
-columns = ["thirsty", "sweet", "questions right", "stories possible"]
-told = {name: shown for name, (_, shown) in examined.items()}
-display.stories(told, columns, name="three-slips")
+# %% tags=["hide-input"]
+first, second = SOURCE.find(".transpose(1, 2)"), SOURCE.rfind(".transpose(1, 2)")
+for place in (first, second):  # either without the other
+    single = SOURCE[:place] + SOURCE[place + len(".transpose(1, 2)") :]
+    assert {verdict(single, *trial) for trial in trials.values()} == {"stops"}
 
 # %% [markdown]
-# All four wrote with the same luck: the same draw decides each word. Red words differ from the first story. *Possible* is a
-# story that could happen in the little world; sometimes the draw hits an unlikely word, so even the whole class tells some
-# that could not.
+# <!-- deeper: all parts and calls in one table -->
+# ### Going deeper: all parts and calls in one table
 #
-# Without the root the questions tell you nothing: all 192 are right, and half of the stories are spoilt. With the wrong
-# merge, 94 of 192 is what a coin would get. The lost mask still gets 185, and its story is the quietest: fluent, each word
-# in its place, and the wrong animal runs.
+# Red is where nothing is noticed although a part is missing. One column has no red: *one empty*.
+
+# %% tags=["hide-input"]
+rows = {name: 2**j for j, name in enumerate(WHEELS)} | {"both fills": 4 + 16}
+told = {name: [each[out] for each in heard.values()] for name, out in rows.items()}
+told_apart(told, [*heard], missed="unnoticed", corner="without")
+
+# %% [markdown]
+# And the storyteller. Even with the whole class some stories are not possible: sometimes the draw hits an unlikely word.
+
+# %% tags=["hide-input"]
+counts = {name: tales[out].facts for name, out in ({"nothing": 0} | rows).items()}
+counts = {name: [*facts, ""][:2] for name, facts in counts.items()}
+display.show(counts, columns=["questions right", "stories possible"], corner="without")
+
+# %% [markdown]
+# <!-- /deeper -->
 #
-# Why does a lost mask hurt at all, where the last word has nothing after it to hide? Because the words before it have.
-# Each now sees what came later, which it never did in training, and the last word reads from them.
+# Take out the root. **This is B**, whose answer looked the better one. All 192 answers are still right, and half of the
+# stories are spoilt: *so the horse ran dog*. The storyteller has learned with the root. Its heads are
+# 24 wide, so without the root each score is √24 times as large, and where a word had shared its attention among several,
+# one key now gets most of it. Two numbers could not show you that, nor could 192 questions. A story did.
+#
+# Now take out both fills instead, and the mask is lost. 185 answers are right, and the story is the quietest of all:
+# fluent, each word in its place. Only, the horse is hungry, and so the *dog* runs. Why does that hurt, where the
+# last word has nothing after it to hide? The words before it have. Each now sees what came later, which it never did in
+# training, and the last word reads from them.
+#
+# The call *no mask* misses half of the six, those that work on the mask. The storyteller misses two, the second fill and the
+# mask's axis: none of its rows is fully masked, and one mask serves all its samples. Nor is there a [fully masked
+# row](06_masks.ipynb#cell-id=fully-masked-rows) in the call *padding*: a dot is not seen, but it sees. Only *one empty* has
+# such rows, so only there the second fill matters.
+#
+# The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
+# stand where the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence
+# 1 in both sentences, head 2 that of sentence 2, and nothing complains. With 3 samples and 4 heads it stops.
+
 
 # %% tags=["proof"]
-world, found = chapters.load("10_a_little_world"), {}
-for name, (facts, _) in examined.items():
-    found[name] = [*facts[2:], facts[:2] == ["cat", "milk"]]
-assert found["the whole class"][0] == 192
+def draw_trial(b: int, n: int, m: int, h: int, d: int) -> tuple:
+    """Draw a class, and a call on it that has one empty sample."""
+    blocked = torch.rand(b, n, m) < 0.5  # (b, n, m)
+    blocked[0] = True
+    keys = torch.randn(2, b, m, h * d)  # (2, b, m, h * d)
+    return PlainAttention(h * d, h), (torch.randn(b, n, h * d), *keys, blocked)
+
+
+for name, text in {"class A": SOURCE, "class B": without(2)}.items():
+    of_class = build(text, attention)(x, x, x)[0]  # (b, n, e)
+    torch.testing.assert_close(of_class[0, it, :2], answers[name])
+numbers = torch.tensor([1, 2])[:, None, None]  # of the sentences' masks, (b, 1, 1)
+assert numbers.expand(2, 2, 1, 1).flatten().tolist() == [1, 2, 1, 2]  # by sentence and head
+assert numbers[:, None].expand(2, 2, 1, 1).flatten().tolist() == [1, 1, 2, 2]
+assert "stops" not in heard["no mask"]
+assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
+    "no mask": 7,
+    "padding": 1,
+    "other sizes": 1,
+    "one empty": 0,
+}
+drawn = []
+for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))):
+    torch.manual_seed(seed)
+    drawn.append(draw_trial(*sizes))
+    assert "unnoticed" not in [verdict(text, *drawn[-1]) for text in sets[1:]]
+print(
+    f"✓ Six parts can go in 2⁶ − 1 = {len(sets) - 1} ways. The call without a mask"
+    " stops at none; that with an empty sample shows each."
+)
+
+# %% tags=["proof"]
+for out, right, possible in ((0, 192, (90, 100)), (2, 192, (40, 56)), (20, 185, (40, 60))):
+    said, share = tales[out].facts
+    assert abs(int(said.split()[0]) - right) <= 3
+    assert possible[0] < int(share.rstrip("%")) < possible[1]
+assert tales[0] == tales[16] == tales[32]
+assert "so the horse ran dog" in " ".join(tales[2].words)
+assert "because it was hungry . so the dog ran fast" in " ".join(tales[20].words)
+world = chapters.load("10_a_little_world")
 for who, new in (("cat", True), ("dog", False)):
     tale = f"/ the {who} drank milk because it was thirsty . so the {who} felt better . /"
     assert world.possible([tale.split()]) != new
-assert found["the whole class"][1] > 0.9
-assert found["no root"][0] >= 190
-assert 0.4 < found["no root"][1] < 0.56
-assert examined["wrong merge"][0][:2] == ["cat", "cat"]
-assert found["wrong merge"][1] < 0.1
-assert found["mask lost"][0] > 170
-assert 0.3 < found["mask lost"][1] < 0.65
-assert [row[2] for row in found.values()] == [True, True, False, True]
+ids, largest = world.TESTED[:100, :-1], []
 with torch.no_grad():
-    ids = world.TESTED[:100, :-1]
-    before = world.shipped()(ids)  # (b, n, v)
-    for kind in (MyAttention, PlainAttention):
-        torch.testing.assert_close(attending(kind)(ids), before, rtol=1e-4, atol=1e-4)
-print("✓ With your class the storyteller is what it was, up to rounding, on 100 stories.")
+    before = world.shipped()(ids)
+    for kind in (MyAttention, PlainAttention, compiled(without(2))):
+        model, seen = attending(kind), []
+        for layer in model.layers.layers:
+            layer.self_attn.own.register_forward_hook(
+                lambda *given, seen=seen: seen.append(given[-1][1])
+            )
+        after = model(ids)
+        largest.append(torch.stack(seen).amax(-1).mean().item())
+        if len(largest) < 3:
+            torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+assert largest[0] < 0.6 < 0.8 < largest[2]
+print(
+    "✓ With your class the storyteller is what it was; without the root one key gets most."
+)
+
+# %% [markdown]
+# So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
+# sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
+# and one sample empty.** Equal sizes fit in each other's place; an axis of 1 fits anywhere, and the root of 1 is 1.
+#
+# Six parts are not every mistake. Which of these does even this call *not* notice?
+#
+# <details name="slips"><summary>Filling with −10⁹ in the place of −∞.</summary>
+#
+# This one. The exponential of −10⁹ is rounded to 0, as that of −∞ is. Only a fully masked row becomes uniform, and there
+# the second fill covers the mistake.
+#
+# </details>
+# <details name="slips"><summary><code>self.w_v(key)</code> in the place of <code>self.w_v(value)</code>.</summary>
+#
+# Noticed, because the values are not the keys. A call whose values are its keys cannot see it, and most calls are such.
+#
+# </details>
+# <details name="slips"><summary>Only the first query's mask, <code>blocked[:, None, :1]</code>.</summary>
+#
+# Noticed, because each query has a mask of its own. With padding alone all queries have the same, and nothing shows.
+#
+# </details>
+
+# %% tags=["proof"]
+broken = {
+    "-math.inf": "-1e9",
+    "self.w_v(value)": "self.w_v(key)",
+    "blocked[:, None]": "blocked[:, None, :1]",
+}
+texts = [SOURCE.replace(*change) for change in broken.items()]
+assert SOURCE not in texts
+of_padding = (
+    larger,
+    (query, key, key, masks.block_padding(torch.tensor([7, 4, 6]), 7)[:, None]),
+)
+for trial, noticed in (*((trial, 2) for trial in drawn), (of_padding, 0)):
+    assert [verdict(text, *trial) for text in texts] == ["unnoticed"] * (3 - noticed) + [
+        "differs"
+    ] * noticed
+for sizes, missed in (((4, 3, 5, 2, 1), True), ((1, 3, 5, 2, 6), True)):
+    narrow = draw_trial(*sizes)
+    assert ("unnoticed" in [verdict(text, *narrow) for text in sets[1:]]) == missed
+print("✓ This call notices two of the three; a call with padding alone notices none.")
 
 # %% [markdown]
 # Part I began with a pencil and a question. You have made every line of the class that now answers *cat* and *milk*, and
@@ -647,58 +691,16 @@ print("✓ With dropout, some rows add up to another sum in training; in evaluat
 # %% [markdown]
 # ## More exercises
 #
-# ### Four shapes
-#
-# *Easy, 2 minutes.* Someone calls the package's class with 12 features and 3 heads, and leaves all
-# other settings at their defaults. So the layout is `(n, b, e)`, and the weights come back as their mean
-# over the heads:
-#
-#     attention = MultiheadAttention(12, 3)
-#     output, weights = attention(query, key, key, padding)
-#
-# The query is `(7, 2, 12)`, the key `(9, 2, 12)`, and the padding mask `(2, 9)`. Write down four
-# shapes. That of the mask has an axis for each axis of the scores, and is as small as it can be.
+# One more, beyond the 10 minutes of the opening. The book's package, `annotated_attention`, has this class under PyTorch's
+# name. There the score is a method, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`:
 
-# %% tags=["exercise"]
-my_shapes = {
-    "the queries of the heads": None,
-    "the mask, on the axes of the scores": None,
-    "the output": None,
-    "the weights": None,
-}
-
-# %%
-exercises.multihead_attention.check_shapes(my_shapes)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# The default layout is `(n, b, e)`. Which of the three numbers is the batch?
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Follow the class: split, then the mask with an axis for the heads and one for the queries. The
-# weights of all heads would be `(b, h, n, m)`.
-#
-# </details>
-
-# %% tags=["solution"]
-my_shapes = {
-    "the queries of the heads": (2, 3, 7, 4),
-    "the mask, on the axes of the scores": (2, 1, 1, 9),
-    "the output": (7, 2, 12),
-    "the weights": (2, 7, 9),
-}
-
-exercises.multihead_attention.check_shapes.folded(my_shapes)
+# %% tags=["hide-input"]
+display.source(MultiheadAttention.score, docstrings=False)
 
 # %% [markdown] name="a-score-of-your-own"
 # ### A score of your own
 #
-# *Medium, 15 minutes.* In the package's class the score is a method, `score(q, k)`, from `(b, h, n, d)` and `(b, h, m,
-# d)` to `(b, h, n, m)`. Let near words count more: take $s \cdot |i - j|$ off the score of query i and key j, as
+# *Medium, 15 minutes.* Let near words count more: take $s \cdot |i - j|$ off the score of query i and key j, as
 # ALiBi does [[Press et al.](../docs/references.md#press-2022)]. Each head has a slope $s$ of its own, which is not
 # learned: with h heads, a power of two, $2^{-8/h}$ for the first, $2^{-16/h}$ for the second, and $2^{-8}$ for the last.
 #
@@ -762,63 +764,3 @@ shares = AlibiAttention(24, 4).score(alike, alike).softmax(-1)  # (1, 4, 6, 6)
 torch.testing.assert_close(
     shares[0, 0, 0, 5] / shares[0, 0, 0, 1], torch.tensor(-1.0).exp()
 )
-
-# %% [markdown] name="what-a-state-dict-does-not-know"
-# ### What a state_dict does not know
-#
-# *Medium, 10 minutes.* Write a function that takes any `nn.MultiheadAttention` and returns a module of the package's
-# class with the same parameters and settings, which no checkpoint holds.
-# The function below copies the parameters of a module that has default settings. What else does the new module
-# have to know?
-
-
-# %% tags=["exercise"]
-def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
-    """Make the package's module from PyTorch's."""
-    ours = MultiheadAttention(theirs.embed_dim, theirs.num_heads)  # and what else?
-    ours.load_state_dict(theirs.state_dict())
-    return ours
-
-
-# %%
-exercises.multihead_attention.check_take_over(take_over)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Look at the arguments of `__init__`, and for each setting ask: would loading fail if this setting
-# were wrong? If not, the setting is a dangerous one. PyTorch's module keeps most settings under their own names: `theirs.batch_first`, for example. It
-# keeps no setting named `bias`: check whether `in_proj_bias` is None. Do the same with `bias_k`.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Two things are easily missed: the dtype, which the module does not keep (look at a parameter), and
-# whether the module is training, `theirs.training`.
-#
-# </details>
-
-
-# %% tags=["solution"]
-def take_over(theirs: nn.MultiheadAttention) -> MultiheadAttention:
-    """Make the package's module from PyTorch's."""
-    weight = theirs.out_proj.weight
-    ours = MultiheadAttention(
-        theirs.embed_dim,
-        theirs.num_heads,
-        dropout=theirs.dropout,
-        bias=theirs.in_proj_bias is not None,
-        add_bias_kv=theirs.bias_k is not None,
-        add_zero_attn=theirs.add_zero_attn,
-        kdim=theirs.kdim,
-        vdim=theirs.vdim,
-        batch_first=theirs.batch_first,
-        device=weight.device,
-        dtype=weight.dtype,
-    )
-    ours.load_state_dict(theirs.state_dict())
-    return ours.train(theirs.training)
-
-
-exercises.multihead_attention.check_take_over.folded(take_over)

@@ -126,7 +126,7 @@ print([bool(dir(room)) for room in (counting, measured, mistakes, published)])
 Path("tokenizer.json").touch()
 for use in (
     lambda: display.whole_map,
-    lambda: exercises.multihead_attention.check_take_over.folded(None),
+    lambda: exercises.multihead_attention.check_alibi.folded(None),
     lambda: read_tokenizer(Path(), 1),
     chapters.names,
 ):

@@ -866,21 +866,35 @@ def wheels(data):
         (larger, (*wide, card)),
         (larger, (*wide, emptied)),
     ]
+    meant = chapters.load("03_split_and_stack").questions(chapters.load("10_a_little_world"))
+
+    def hear(text):
+        told = seven.tell(text, seven.answer(text, meant), meant)
+        return told.facts, " ".join(told.words)
+
+    tale = {".aa-stage .aa-tells": [hear(seven.SOURCE)[1] + " "]}
     right = {".aa-stage .aa-verdicts dd": ["right"] * 4, "del.aa-wheel:visible": []}
-    yield None, ["Nothing is missing."], right
+    yield None, ["Nothing is missing."], right | tale
     for done, names in [
         (("button", "the mask's axis", ""), ["the mask's axis"]),
         (("button", "the second fill", ""), ["the second fill", "the mask's axis"]),
         (("button", "the mask's axis", ""), ["the second fill"]),
         (("button", "the root", ""), ["the root", "the second fill"]),
+        (("button", "both transposes", ""), ["both transposes", "the root", "the second fill"]),
     ]:
-        out = sorted((seven.WHEELS[name] for name in names), key=seven.SOURCE.index)
-        text = seven.SOURCE
-        for part in out:
+        text, out = seven.SOURCE, []
+        for part in sorted((seven.WHEELS[name] for name in names), key=seven.SOURCE.index):
+            out += [part] * seven.SOURCE.count(part)
             text = text.replace(part, "")
         said = [seven.verdict(text, *call) for call in calls]
         noticed = sum(verdict != "unnoticed" for verdict in said)
+        facts, tale = hear(text)
+        line = {
+            2: f"The storyteller: {facts[0]} questions right, {facts[-1]} of 200 stories possible",
+            1: f"The storyteller: {facts[0]}",
+        }[len(facts)]
         shown = {".aa-stage .aa-verdicts dd": said, "del.aa-wheel:visible": out}
+        shown |= {".aa-stage .aa-tally": [line], ".aa-stage .aa-tells": [tale + " "]}
         yield done, [f"Without {', '.join(names)}: {noticed} of 4 calls notice it."], shown
 
 

@@ -43,18 +43,18 @@ STEPS = {
     ),
     "mask": (
         "(h, n, m)",
-        "What a word must not see is crossed out, here the padding at the end of the sentence. The "
-        "padding itself sees nothing.",
+        "What is blocked is crossed out: the columns of the two dots, so that no word sees them, "
+        "and here their rows as well, so that the dots see nothing.",
     ),
     "softmax": (
         "(h, n, m)",
         "The scores of each row become weights that add up to 1: in the upper head, “it” gives "
-        "{share:.2f} of its attention to “cat” and as much to “thirsty”. In a row of padding "
-        "nothing is left to share: 0/0 is NaN, drawn as a stroke.",
+        "{share:.2f} of its attention to “cat” and as much to “thirsty”. The row of a dot is fully "
+        "masked: 0/0 is NaN, drawn as a stroke.",
     ),
     "mask again": (
         "(h, n, m)",
-        "What was crossed out gets weight 0. That only changes the rows of padding: NaN becomes 0.",
+        "What was crossed out gets weight 0. That only changes the dots' rows: NaN becomes 0.",
     ),
     "mix": (
         "(h, n, d)",
@@ -206,7 +206,10 @@ def _few(step: str) -> str:
 
 
 def _table(step: str) -> str:
-    """Write the numbers of “it” that a step leaves behind: what they are, and a row per head."""
+    """Write the numbers of “it” that a step leaves behind: what they are, and a row per head.
+
+    Where a mask counts, a row of padding follows, which has the same numbers in both heads.
+    """
     made = computation()[step]
     rows: list[list[str]] = [[] for _ in range(max(x.dim() == 3 for x in made.values()) + 1)]
     tops: list[tuple[str, int]] = []  # each name, and over how many numbers it stands
@@ -221,6 +224,9 @@ def _table(step: str) -> str:
             tops.append((_ONE_OF.get(name, name), x.size(-1)))
     head = "".join(f'<th scope="colgroup" colspan="{wide}">{top}</th>' for top, wide in tops)
     names = [f"head {i + 1}" for i in range(len(rows))] if len(rows) > 1 else ["it"]
+    if step in ("mask", "softmax", "mask again"):
+        names = [f"it, {name}" for name in names] + ["a dot"]
+        rows.append([_short(number) for number in made[name][0, -1].tolist()])
     body = "".join(
         f'<tr><th scope="row">{name}</th>{_cells(row, tops)}</tr>'
         for name, row in zip(names, rows, strict=True)
@@ -245,6 +251,8 @@ _ENDS = {
 
 def _short(number: float) -> str:
     """Write at most two decimals."""
+    if math.isnan(number):
+        return "NaN"
     return "−∞" if number == -math.inf else f"{number:.2f}".rstrip("0").rstrip(".")
 
 

@@ -28,6 +28,14 @@ class Told:
     text: str = ""
 
 
+def tale(words: Sequence[str], first: Sequence[str]) -> tuple[str, str]:
+    """Write a story as HTML and as text, its words marked where the first story has others."""
+    pairs = zip_longest(words, first[: len(words)])
+    marked = [(word, word != was) for word, was in pairs]
+    html = " ".join(f"<mark>{escape(x)}</mark>" if new else escape(x) for x, new in marked)
+    return html, " ".join(f"[{x}]" if new else x for x, new in marked)
+
+
 def stories(told: Mapping[str, Told], columns: Sequence[str], *, name: str) -> Output:
     """Show what models answered and told, and mark where a story leaves that of the first.
 
@@ -58,16 +66,10 @@ def stories(told: Mapping[str, Told], columns: Sequence[str], *, name: str) -> O
         if each.before:
             changed = f"<del>{escape(each.before)}</del> <ins>{escape(each.after)}</ins>"
             rows.append(f'<td colspan="{across}"><code>{changed}</code></td>')
-        pairs = zip_longest(each.words, first.words[: len(each.words)])
-        marked = [(word, word != was) for word, was in pairs]
+        written, marked = tale(each.words, first.words)
         begin = f'<span class="aa-begin">{escape(each.text)}</span> ' if each.text else ""
-        tale = begin + " ".join(
-            f"<mark>{escape(x)}</mark>" if new else escape(x) for x, new in marked
-        )
-        rows.append(f'<td colspan="{across}" class="aa-tale">{tale}</td>')
+        rows.append(f'<td colspan="{across}" class="aa-tale">{begin}{written}</td>')
         bodies += "<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>"
-        text += f"\n{key}: {each.text}{' ' * bool(each.text)}" + " ".join(
-            f"[{x}]" if new else x for x, new in marked
-        )
+        text += f"\n{key}: {each.text}{' ' * bool(each.text)}{marked}"
     table = f'<table class="aa-stories"><thead><tr><td></td>{head}</tr></thead>{bodies}</table>'
     return figure(name, scrolled(table, "what is told"), f"What is told.\n{text}")

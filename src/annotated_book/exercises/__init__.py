@@ -6,8 +6,8 @@ it is found, and imported when it is used.
 
 Examples:
     >>> from annotated_book import exercises
-    >>> exercises.multihead_attention.check_take_over("not a function")
-    ✗ take_over: give the function or class itself; this is an object of type str.
+    >>> exercises.multihead_attention.check_alibi("not a class")
+    ✗ AlibiAttention: give the function or class itself; this is an object of type str.
 """
 
 import importlib

@@ -36,6 +36,7 @@ from annotated_book.display.live_figures import (
     tiles_visited,
     wheels,
 )
+from annotated_book.display.tales import Told
 from attention_doctor.mistakes.reshapes import merge_without_transpose, split_without_transpose
 from press.run import execute
 
@@ -541,6 +542,20 @@ def test_a_set_of_wheels_finds_its_verdict():
     assert whole.text.endswith("Nothing is missing.")
     with pytest.raises(ValueError, match="3 parts make 8 sets"):
         wheels.wheels([], parts, {"call": ["stops"]}, [], name="try")
+
+
+def test_without_a_wheel_a_model_tells_another_story():
+    said, parts = {"call": ["right", "differs"]}, {"turn": ".T"}
+    tales = [Told(["all right"], ["it", "ran", "."]), Told(["half"], ["it", "hid", ".", "hid"])]
+    figure = wheels.wheels(["y = x.T"], parts, said, ["turn"], tales=tales, name="try")
+    assert figure.text.endswith("call, differs. half. it [hid] . [hid]")
+    assert [x.text for x in parse(figure).select(".aa-tells mark")] == ["hid", "hid"]
+    (whole, first), (_, words) = given(figure)["tales"]
+    assert whole == "all right"
+    pieces = script("wheels")("marked", words, first)
+    assert [word for word, new in pieces if new] == ["hid", "hid"]
+    with pytest.raises(ValueError, match="1 parts make 2 sets"):
+        wheels.wheels(["y = x.T"], parts, said, [], tales=tales[:1], name="try")
 
 
 def test_tiles_are_visited_as_the_package_does():

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_attention import MultiheadAttention, sinusoidal_code
+from annotated_attention import sinusoidal_code
 from annotated_book import chapters
 from annotated_book.exercises import (
     counting,
     masks_in_the_wild,
-    multihead_attention,
     one_head,
     transformer,
 )
@@ -28,22 +27,6 @@ def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> No
     for word, expected in {"vanished": "✓ ", "it": '"it"', "thirsty": '"thirsty"'}.items():
         row = weights[chapter.MILK.index(word)]
         assert expected in verdict(one_head.check_weights, row)
-
-
-def test_the_four_shapes_are_those_of_a_run() -> None:
-    found: dict[str, tuple[int, ...]] = {}
-
-    class Writing(MultiheadAttention):
-        def attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-            found["the queries of the heads"] = tuple(q.shape)
-            found["the mask, on the axes of the scores"] = tuple(options["blocked"].shape)
-            return super().attend(q, k, v, **options)
-
-    key, padding = torch.randn(9, 2, 12), torch.zeros(2, 9, dtype=torch.bool)
-    output, weights = Writing(12, 3)(torch.randn(7, 2, 12), key, key, padding)
-    assert weights is not None
-    found |= {"the output": tuple(output.shape), "the weights": tuple(weights.shape)}
-    assert found == multihead_attention.check_shapes.right
 
 
 def test_the_angles_are_the_codes() -> None:

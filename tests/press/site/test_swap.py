@@ -15,7 +15,7 @@ from annotated_book import chapters
 from press.run import scripts
 
 TEXT = (scripts.ROOT / "docs/package/before-you-swap.md").read_text(encoding="utf-8")
-COUNT, FIT, LINES = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+COUNT, FIT, LINES, TAKE = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
 PLAIN = chapters.load("short_path").PlainAttention
 FUTURE = torch.ones(5, 5, dtype=torch.bool).triu(1)
 PADDING = torch.arange(5) >= torch.tensor([[5], [3], [0]])
@@ -245,3 +245,32 @@ def test_a_row_that_is_blocked_throughout():
         nan = kind is nn.MultiheadAttention and (need_weights or inference)
         assert row.isnan().all() if nan else row.isfinite().all()
     assert PLAIN(24, 4)(x, x, x, blocked[None])[1][:, :, 2].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"batch_first": True},
+        {"add_zero_attn": True},
+        {"dropout": 0.5},
+        {"dtype": torch.float64},
+        {"bias": False},
+        {"add_bias_kv": True},
+        {"kdim": 7, "vdim": 9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_settings_are_taken_over(setting, training):
+    exec(TAKE, found := {})
+    theirs = nn.MultiheadAttention(24, 4, **setting).train(training)
+    ours = found["take_over"](theirs)
+    assert type(ours) is MultiheadAttention
+    for name in ("embed_dim", "num_heads", "batch_first", "add_zero_attn", "dropout", "training"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    for name, x in theirs.state_dict().items():
+        taken = ours.state_dict()[name]
+        assert x.equal(taken), name
+        assert x.dtype == taken.dtype, name

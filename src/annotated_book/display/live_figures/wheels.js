@@ -1,21 +1,30 @@
-// Wheels: a listing whose parts can be taken out, and what each of several calls says without them.
+// Wheels: a listing whose parts can be taken out; what calls say, and a model tells, without them.
 //
 // lines: the pieces of each line, as [text, the number of its part or -1]; parts, calls: their names
 // verdicts: for each set of parts what each call says; bit j of a set's number: part j is out
 // out: the numbers of the parts that are out to begin with
+// tales: for each set of parts what is known of the model, and its story; or none
 //
-// What the calls say was computed by the chapter, for every set.
+// What the calls say and the model tells was computed by the chapter, for every set.
 import { button, element, readout } from "./host/figure.js";
 
 /** Number a set of parts. */
 export const place = (out) => out.reduce((sum, part) => sum + 2 ** part, 0);
 
+/** Split a story into pieces, each marked or not where the first story has other words. */
+export const marked = (words, first) => {
+  const was = first.split(" ");
+  return words.split(" ").map((word, i) => [word, word !== was[i]]);
+};
+
 export default {
   render({ model, el }) {
-    const { lines, parts, calls, verdicts, out } = model.get("data");
+    const { lines, parts, calls, verdicts, out, tales } = model.get("data");
     const gone = new Set(out);
     const code = element("code");
     const cells = calls.map(() => element("dd"));
+    const teller = element("p", { class: "aa-tally" });
+    const tale = element("p", { class: "aa-tells" });
     const said = readout();
     const turn = (part) => {
       if (!gone.delete(part)) gone.add(part);
@@ -40,8 +49,16 @@ export default {
         "\n",
       );
     };
+    const tell = ([facts, words]) => {
+      const pieces = marked(words, tales[0][1]).map(([x, other]) =>
+        other ? element("mark", {}, x) : x,
+      );
+      teller.textContent = facts;
+      tale.replaceChildren(...pieces.flatMap((piece) => [piece, " "]));
+    };
     const show = () => {
       const told = verdicts[place([...gone])];
+      if (tales.length) tell(tales[place([...gone])]);
       code.replaceChildren(...lines.map(hung));
       buttons.forEach((each, part) => each.setAttribute("aria-pressed", String(gone.has(part))));
       cells.forEach((cell, i) => {
@@ -61,6 +78,7 @@ export default {
         { class: "aa-verdicts" },
         ...calls.map((call, i) => element("div", {}, element("dt", {}, call), cells[i])),
       ),
+      ...(tales.length ? [teller, tale] : []),
       said,
     );
     show();

@@ -1,4 +1,4 @@
-"""A listing whose parts can be taken out, and what each of several calls says without them."""
+"""A listing whose parts can be taken out; what calls say, and a model tells, without them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from html import escape
 
 from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
+from annotated_book.display.tales import Told, tale
 
 
 def wheels(
@@ -14,6 +15,7 @@ def wheels(
     verdicts: Mapping[str, Sequence[str]],
     out: Sequence[str],
     *,
+    tales: Sequence[Told] = (),
     name: str,
 ) -> Output:
     """Show lines of code with some of their parts taken out; alive, any parts.
@@ -25,10 +27,11 @@ def wheels(
             verdict's place says whether part j is out. A call that does not see that they are out
             says "unnoticed".
         out: the names of the parts that are out to begin with.
+        tales: what a model answers and tells with the code, for each set of parts; or nothing.
         name: the figure's name, see ``finish``.
 
     Raises:
-        ValueError: there is not one verdict for each set of parts.
+        ValueError: there is not one verdict, or not one tale, for each set of parts.
 
     Examples:
         >>> from annotated_book.display.live_figures.wheels import wheels
@@ -37,7 +40,8 @@ def wheels(
         Figure: Without turn: sum, stops; mean, unnoticed.
     """
     names = list(parts)
-    if any(len(row) != 2 ** len(names) for row in verdicts.values()):
+    each_set = [*verdicts.values(), *[tales] * bool(tales)]
+    if any(len(row) != 2 ** len(names) for row in each_set):
         raise ValueError(f"{len(names)} parts make {2 ** len(names)} sets, each with a verdict")
     cut = re.compile("(" + "|".join(map(re.escape, parts.values())) + ")")
     numbers = {text: i for i, text in enumerate(parts.values())}
@@ -49,15 +53,23 @@ def wheels(
     told_out = f"Without {', '.join(names[part] for part in gone)}: {text}."
     text = told_out if gone else "Nothing is missing."
     still = f'<pre class="aa-wheels no-copy"><code>{_listing(pieces, gone)}</code></pre>'
-    still = f"<div>{still}{_said(heard if gone else dict.fromkeys(verdicts, 'right'))}</div>"
+    still += _said(heard if gone else dict.fromkeys(verdicts, "right"))
+    if tales:
+        written, marked = tale(tales[place].words, tales[0].words)
+        facts = ", ".join(tales[place].facts)
+        still += f'<p class="aa-tally">{escape(facts)}</p><p class="aa-tells">{written}</p>'
+        text += f" {facts}. {marked}"
+    still = f"<div>{still}</div>"
     data = {
         "lines": pieces,
         "parts": names,
         "calls": list(verdicts),
         "verdicts": [list(row) for row in zip(*verdicts.values(), strict=True)],
         "out": gone,
+        "tales": [[", ".join(each.facts), " ".join(each.words)] for each in tales],
     }
-    return live(figure(name, told(still, escape(text)), text), "wheels", data, room=(400, 720))
+    room = (500, 940) if tales else (400, 720)
+    return live(figure(name, told(still, escape(text)), text), "wheels", data, room=room)
 
 
 def _said(heard: Mapping[str, str]) -> str:
