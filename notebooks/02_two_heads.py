@@ -66,12 +66,12 @@ queries, keys = x @ action, x @ (animal + food)  # (4, 1)
 _, weights = one.attend(queries, keys, x @ warmth)
 rows = [keys @ queries[drank], weights[drank]]  # (4,)
 rows += [weights[drank] * each[:, 3] for each in (x, y)]
-names = ["score", "weight", "warm cat, cold milk pour", "cold cat, warm milk pour"]
+names = ["score", "weight", "warm cat", "warm milk"]  # and what each word pours in
 display.show(torch.stack(rows), names, CLAUSE)
 
 # %% [markdown]
 # *Drank* has the query 2, *cat* and *milk* both have the key 3. So both score 6, and the same score gets the same weight,
-# 0.50. From the first sentence 1.00 and −1.00 come together, from the second −1.00 and 1.00: both times the glass is
+# 0.50. In the first sentence they pour in 1.00 and −1.00, in the second −1.00 and 1.00: both times the glass is
 # lukewarm, and *drank* has learned that nothing here has a temperature.
 #
 # ## Lean towards the cat
@@ -300,7 +300,8 @@ class Head(nn.Module):
 
 # %% [markdown]
 # Put h of them into a list; `forward` runs them one after the other. With e for the width of the model, the number of
-# features of a word, each head works at the width $d = e / h$. So the results side by side are e wide again.
+# features of a word, each head works at the width $d = e / h$. So the results side by side are e wide again. (The pair of *Two glasses*
+# made do with width 1.)
 
 
 # %%
