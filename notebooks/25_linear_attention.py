@@ -4,7 +4,7 @@
 # *What if a model kept one page of notes, and no keys at all?*
 #
 # *11 minutes and 5 of exercises. Afterwards you can write linear attention and the gated delta rule, and say what a
-# state forgets, and why models mix the two.*
+# state forgets.*
 #
 # Straight to: [linear attention](#cell-id=linear-attention) · [gated delta rule](#cell-id=the-delta-rule) ·
 # [hybrids](#cell-id=hybrids) · [six models in numbers](#cell-id=model-by-model)
