@@ -8,8 +8,19 @@
 #
 # *The cat drank milk because it was thirsty. So the …* Two small [models that tell stories](10_a_little_world.ipynb) go on.
 # They have the same trained numbers, but in one of them a line of the attention was exchanged: no error, and every shape
-# is what it was. Both say *cat*, and then you hear which one is broken. Guess before you press *sweet*: will it at least
-# say *milk*?
+# is what it was. Both say *cat*, and then you hear which one is broken. Let the last word be *sweet*: what will the
+# broken one say first?
+#
+# <details name="broken"><summary><i>Milk</i>. It goes wrong only later.</summary>
+#
+# Press *sweet*. Model B says *cat ran fox because it was gone*, whatever *it* was.
+#
+# </details>
+# <details name="broken"><summary><i>Cat</i>, as before.</summary>
+#
+# Right. Press *sweet* for the rest of what it says.
+#
+# </details>
 
 # %% tags=["hide-input"]
 from annotated_book import chapters
@@ -48,15 +59,9 @@ def speak():
 speak()
 
 # %% [markdown]
-# <details><summary>What do you expect?</summary>
-#
-# No. B says *cat ran fox because it was gone*: the cat, whatever *it* was.
-#
-# </details>
-#
-# A says *milk was gone*, although it has never read of a cat that drinks milk. On this page you build A's attention, from a pencil. In step 7 you make B's mistake, and at the
-# end A speaks with a class that you have written. Set aside some minutes: reading and exercises, the first
-# with a pencil, take 40.
+# A says *milk was gone*, and has never read of a cat that drinks milk. On this page you build A's attention, from
+# a pencil. In step 7 you make B's mistake, and at the end, in a notebook, A speaks with the class that you have written.
+# Set aside some minutes: reading and exercises, the first with a pencil, take 37.
 #
 # How does A know? Only the last word differs, and *it* is the same word with the same numbers in both sentences. To tell
 # them apart, *it* has to collect something from the other words. **Attention** is the step in which this happens, and
@@ -69,9 +74,9 @@ from annotated_book.display import first_look
 first_look(name="short-path-it", merge=False)
 
 # %% [markdown]
-# The number at a word is how much a head looks at it, and a curve is as wide as what comes back from it. Head 1 looks at the
-# cat as much as at *thirsty*, and gets nothing from the cat. But the cat is the only animal here, so what is said of an
-# animal is said of the cat. A word that asks for nothing, such as *the*, looks at all alike, and gets the average.
+# The number says how much of its look a head spends on a word. The curve is as wide as what the word gives back. Head 1
+# looks at the cat as much as at *thirsty*, and gets nothing from the cat. So no head finds the cat: head 1 finds that
+# something is said of an animal, and that this is the cat is our conclusion, since no other animal is there.
 #
 # ## 1. One head with a pencil
 #
@@ -160,9 +165,10 @@ exercises.short_path.check_sweet.folded(my_numbers)
 # ## 2. All words at once
 #
 # Three roles get names: the word that asks brings a **query**, it is compared with the **keys**, and what is
-# collected are the **values**. So far all three are the words' own rows. Let n words ask m words; here both are the same
-# eight. Query and key are d numbers wide, so far as wide as a word: d is e. In the code, `mT` swaps the last two axes,
-# `softmax(-1)` makes shares along the last one, and `...` stands for axes in front, of which there are none yet.
+# collected are the **values**. So far all three are the words' own rows. We write n for the number of words that ask, and
+# m for those that are asked: here the same eight. Query and key have d numbers each, so far as many as a word's row,
+# which has e. In the code, `mT` swaps the last two axes,
+# `softmax(-1)` makes shares along the last one, and `...` stands for axes in front, so far none.
 
 
 # %%
@@ -180,20 +186,14 @@ display.show(torch.stack(both), ["it, thirsty", "it, sweet"], features)
 torch.testing.assert_close(attend(first, first, first)[it], collected)
 for x in (first, second):
     torch.testing.assert_close(attend(x, x, x), F.scaled_dot_product_attention(x, x, x))
+tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
+torch.testing.assert_close(attend(tame, tame, tame)[1], attend(wild, wild, wild)[1])
 print("✓ The three lines give what the pencil gave, and PyTorch's own function.")
 
 # %% [markdown]
-# The last word decides. But nothing in these lines knows that this word stands last. Turn a sentence around,
-# and ask *drank*. Who drank whom?
-
-# %% tags=["fold-input"]
-tame, wild = first[[1, 2, 3]], first[[3, 2, 1]]  # cat drank milk, milk drank cat
-both = [attend(x, x, x)[1] for x in (tame, wild)]
-display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
-
-# %% [markdown]
-# It cannot tell. Without a mask, attention is blind to order; most models are told [positions](20_positions.ipynb)
-# from outside.
+# The last word decides. But nothing in these lines knows that this word stands last: in *milk drank cat*, the word *drank*
+# collects what it collects in *cat drank milk*. Without a mask, attention is blind to order; most models are told
+# [positions](20_positions.ipynb) from outside.
 #
 # ## 3. Three matrices
 #
@@ -205,8 +205,7 @@ display.show(torch.stack(both), ["cat drank milk", "milk drank cat"], features)
 #
 # Our head is two numbers wide, set by hand, and asks: *is something said about an animal?* Only words
 # with a quality ask; the others have the query (0, 0) and look at all words evenly. The query of *it* is (2, 1):
-# an animal counts twice as much as a quality. (If a quality did not count, the cat would outscore *thirsty*, the word
-# that has something to say.) What a word hands over is its quality, one number, so the second
+# an animal counts twice as much as a quality. What a word hands over is its quality, one number, so the second
 # column of $W_V$ stays empty.
 
 # %%
@@ -220,12 +219,47 @@ names = ["key: animal", "key: quality", "score", "share", "gives"]
 display.show(table, words, names, decimals=[0, 0, 0, 2, 0], heat=["share"])
 
 # %% [markdown]
-# *Cat* and *thirsty* both score 6 and get 0.46 each. But the cat has no quality to give, and so its curve at the top is
-# pale: *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself, 0.97 in all. That is the head's *yes*.
+# *Cat* and *thirsty* both score 6 and get 0.46 each. But the cat has no quality to give: *it* collects $0.46 \cdot 2$ from *thirsty* and $0.05 \cdot 1$ from itself, 0.97 in all. That is the head's *yes*.
+# With *sweet*, which scores 2, it collects 0.19: a *no*.
 #
-# What is the cat good for, then? Exchange the last word. *Sweet* is not about an animal and scores 2, so most of the
-# attention goes to the cat, which gives nothing: the answer is 0.19, a *no*. **To say *no*, the head needs a word that
-# fits and has nothing to give.**
+# What is the cat good for, then? Empty its row, in the sentence with *sweet*. What does the head answer?
+#
+# <details name="no-cat"><summary><i>No</i>, all the more: now there is no animal at all.</summary>
+#
+# It cannot: shares make one whole, so what the cat had goes to others. Press *gone*.
+#
+# </details>
+# <details name="no-cat"><summary><i>Yes</i>.</summary>
+#
+# It does, wrongly: what the cat had goes to *it* and *sweet*, and both have a quality to give.
+#
+# </details>
+
+# %% tags=["hide-input"]
+from itertools import product
+
+choices = {
+    "it was": ["thirsty", "sweet"],
+    "the cat is": ["there", "gone"],
+    "“it” asks": ["2, 1", "2, 0", "1, 1"],
+}
+scenes = {}
+for last, cat, asks in product(*choices.values()):
+    x, seen = (first if last == "thirsty" else second).clone(), [*words[:-1], last]
+    if cat == "gone":
+        x[1], seen[1] = 0, "–"
+    query = torch.tensor([float(number) for number in asks.split(", ")])  # (d,)
+    shares = (x @ W_K @ query / math.sqrt(2)).softmax(-1)                 # (m,)
+    scenes[last, cat, asks] = (seen, shares, x @ W_V[:, :1])
+line = (0.5, "no", "yes")
+display.collects(
+    choices, scenes, ["quality"], it, line=line, asks="Of an animal?", name="no-cat"
+)
+
+# %% [markdown]
+# Without the cat, *sweet* gets 0.90. **To say *no*, the head needs a word that fits and has nothing to give.** The
+# last row of buttons shows why it asks with 2 and 1. With (2, 0), the cat outscores *thirsty*, and the *yes* sinks to
+# 0.40. With (1, 1), the cat gets too little, and *sweet* rises to 0.57.
 
 # %% tags=["proof"]
 for x, yes in ((first, True), (second, False)):
@@ -240,8 +274,7 @@ print("✓ Two cats and no milk: the rows alone say animal both times, the head 
 # %% [markdown]
 # ## 4. Why the root
 #
-# The pencil divided by 2, this head divides by $\sqrt 2$, and each time it is the root of the width. What if you do
-# not divide? Here are random queries, each with eight random keys, none of them meant for it. A dot is the largest of
+# The pencil divided by 2 and this head by $\sqrt 2$, each time the root of the width. What if you do not divide? Here are random queries, each with eight random keys, none of them meant for it. A dot is the largest of
 # the eight shares of a query; at ⅛ all keys would share alike, at 1 one key has it all.
 
 # %% tags=["hide-input"]
@@ -253,9 +286,9 @@ for divided in (False, True):
         queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 8, width)
         scores = queries @ keys.mT / (math.sqrt(width) if divided else 1)  # (2000, 1, 8)
         largest = scores.softmax(-1).amax(-1).flatten()
-        heights = len(names) + 0.5 * (torch.rand(40) - 0.5)
+        heights = len(names) + 0.5 * (torch.rand(24) - 0.5)
         look = {"color": display.COLOURS["d" if divided else "h"], "alpha": 0.4}
-        ax.plot(largest[:40], heights, "o", markersize=4, **look)
+        ax.plot(largest[:24], heights, "o", markersize=4, **look)
         names.append(f"{'by √d' if divided else 'undivided'}\nd = {width:,}")
         middle = f"{largest.median():.2f}"
         ax.text(1.04, len(names) - 1, middle, va="center", fontsize=14)
@@ -267,16 +300,16 @@ ax.set(
 )
 ax.set_xlabel("largest of eight shares", fontsize=14)
 ax.set_xticks([0, 0.125, 0.5, 1], ["0", "⅛", "0.5", "1"], fontsize=14)
-alt = f"The largest of eight shares, 40 of 2,000 queries each. Medians: {'; '.join(told)}."
+alt = f"The largest of eight shares, 24 of 2,000 queries each. Medians: {'; '.join(told)}."
 display.finish(
     drawing,
     name="largest-share",
     alt=alt,
-    caption="40 of 2,000 queries; at the right, the median of all.",
+    caption="24 of 2,000 queries; at the right, the median of all.",
 )
 
 # %% [markdown]
-# Nothing was meant for anyone, and yet, at a width of 1,024, one key takes nearly everything from most queries. A score
+# And yet, at a width of 1,024, one key takes nearly everything from most queries. A score
 # adds up d products. If the numbers of both rows are independent, with mean 0 and variance 1, so are the products. Their
 # sum has variance d, and a typical score the size $\sqrt d$: the wider the head, the larger the scores. Where one key
 # has it all, a small change of the query moves hardly anything, so hardly any
@@ -287,9 +320,9 @@ display.finish(
 # ## 5. Two heads, in a loop
 #
 # The head says *no* to *sweet*. What does it say when the last word is missing, an empty row, so that nothing is said
-# about anyone yet? Beside it, ask a second head about a food: its $W_K$ picks food where the first picks animal.
+# about anyone yet?
 #
-# Side by side, h heads of d numbers make h · d for every word, here four, and a fourth matrix, $W_O$, says where each is
+# A second head asks about a food: its $W_K$ picks food, not animal. Side by side, h heads of d numbers make h · d for every word, here four, and a fourth matrix, $W_O$, says where each is
 # written. Ours writes the first head's quality in the first place, which now means *said of an animal*, and the second head's in the
 # second, *said of a food*.
 
@@ -314,34 +347,66 @@ display.show(rows, ["thirsty", "sweet", "nothing yet"], SAID, corner="“it” g
 # These are the bars at the top. Read the left column alone: 0.19 with *sweet*, 0.10 with nothing. Both are a *no*, and
 # one head leaves open whether it is about a food or about nothing at all. The second head knows: 0.97 and 0.10.
 #
-# Why not one head that asks both questions? Let it find animals and foods alike. Then *thirsty* scores $2 \cdot 2 + 1 \cdot
-# 2 = 6$ for its animal and its quality, *sweet* as much for its food and its quality, and both hand over 2: the same
-# answer in both sentences. Another $W_V$ could tell these two apart, but **one head has one set of shares for all that it
-# hands over**: what comes back is one
-# [mixture](02_two_heads.ipynb), and what is found for one question is in the answer to the other, too. Two heads keep two
-# sums apart.
+# Why not one head that asks both questions? Let it find animals and foods alike, and hand over how much of each a word is.
+# That tells our two sentences apart. Now put a dog in the place of *because*, and end with *sweet*. What does this one
+# head answer?
+#
+# <details name="one-head"><summary>Said of a food: <i>sweet</i> brings food.</summary>
+#
+# It does. But cat and dog, of which nothing is said, are found as well, and bring their own animal.
+#
+# </details>
+# <details name="one-head"><summary>Said of an animal.</summary>
+#
+# Right: cat and dog fit as well as *sweet*, and bring more.
+#
+# </details>
+
+# %% tags=["fold-input"]
+W_K_OF_BOTH = torch.tensor([[1.0, 0], [1, 0], [0, 0], [0, 1]])  # (e, d)
+W_V_OF_BOTH = torch.eye(4)[:, :2]                               # (e, d), gives animal, food
+x = second.clone()
+x[4] = first[1]  # a dog has the cat's numbers
+alone = attend(x @ W_Q, x @ W_K_OF_BOTH, x @ W_V_OF_BOTH)[it]  # (d,)
+answers = torch.stack([alone, two_heads(x)[it, :2]])
+display.show(answers, ["one head", "two heads"], SAID, corner="dog, sweet")
+
+# %% [markdown]
+# The animals win, 1.43 against 1.21. No other $W_V$ mends that, since **one head has one set of shares for all that it
+# hands over**: with any, it is wrong about a dog and *thirsty*, a dog and *sweet*, or bread and *thirsty*.
+# Two heads keep [two sums](02_two_heads.ipynb) apart: 0.11 and 0.97.
 
 # %% tags=["proof"]
 for x in (first, second):
     alone = attend(x @ W_Q, x @ W_K, x @ W_V)  # (n, d)
     torch.testing.assert_close(two_heads(x)[:, 0], alone[:, 0])
 assert not two_heads(first)[:, 2:].any()
-W_K_OF_BOTH = torch.tensor(
-    [[1.0, 0], [1, 0], [0, 0], [0, 1]]
-)  # (e, d), animal and food alike
-mixtures = [attend(x @ W_Q, x @ W_K_OF_BOTH, x @ W_V)[it] for x in (first, second)]
-torch.testing.assert_close(*mixtures)
-assert [(x[-1] @ W_K_OF_BOTH @ (x[it] @ W_Q)).item() for x in (first, second)] == [6, 6]
-print("✓ In the first place: what one head gave. A head for both tells nothing apart.")
+
+
+def mixtures(last, guest):
+    """Give the mixtures of rows behind all that one head for both can hand over."""
+    x = torch.stack([*last[:4], last[guest], *last[5:]])  # the guest in place of because
+    return attend(x @ W_Q, x @ W_K_OF_BOTH, x)  # (n, e)
+
+
+for last, sign in ((first, 1), (second, -1)):
+    animal, food, *_ = mixtures(last, 4)[it]
+    assert sign * (animal - food) > 0
+# Where one grows, the other shrinks; a head that is always right needs both to grow.
+one, other = (
+    mixtures(first, 1) - mixtures(second, 1),
+    mixtures(first, 3) - mixtures(second, 1),
+)
+torch.testing.assert_close(one[it], -2 * other[it])
+print("✓ One head for both is wrong in one of three sentences, whatever its W_V.")
 
 # %% [markdown]
 # ## 6. One matrix for all heads
 #
 # With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, as `W_QS`,
-# `W_KS` and `W_VS`, multiply once, and cut the result into h pieces. `chunk` cuts along the last axis, and `stack` lays
+# `W_KS` and `W_VS`, multiply once, and cut the result into h pieces, so h must divide its width. `chunk` cuts along the last axis, and `stack` lays
 # the pieces on each other, in a new axis in front. A stack of heads goes through the same `attend`, since PyTorch's
-# products run over any axes in front, each head for itself. (`zip(*HEADS)` gives the $W_Q$ of all heads, then their $W_K$,
-# then their $W_V$.)
+# products run over any axes in front, each head for itself. (`zip(*HEADS)` sorts them by role.)
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(parts, 1) for parts in zip(*HEADS))  # (e, h * d)
@@ -351,8 +416,8 @@ mixed = attend(q, k, v)                                            # (h, n, d)
 output = torch.cat([mixed[0], mixed[1]], -1) @ W_O                 # (n, e)
 
 # %% [markdown]
-# Here is the whole way of *it*, with every number. Behind $W_O$, *animal* means said of an animal. ([Split and
-# stack](03_split_and_stack.ipynb) takes its time over the cut.)
+# Here is the whole way of *it*, with every number; [Split and stack](03_split_and_stack.ipynb) takes its time over the
+# cut.
 
 # %% tags=["hide-input"]
 display.whole_way(name="whole-way-of-it")
@@ -361,8 +426,8 @@ display.whole_way(name="whole-way-of-it")
 # ## 7. The reshape trick
 #
 # Two views cut and stack without copying a number: `unflatten` cuts the last axis into (h, d), and `transpose` moves h
-# in front of the words. The way back is `transpose`, then `flatten`, which here has to copy. A batch of b sentences is
-# one more axis in front: here are both.
+# in front of the words. The way back is `transpose`, then `flatten`, which here has to copy. A batch of b sentences has
+# one more axis in front: with our two sentences, b is 2.
 
 
 # %%
@@ -388,19 +453,18 @@ names = ["merge, thirsty", "merge, sweet", "reshape, thirsty", "reshape, sweet"]
 display.show(torch.cat(both), names, SAID)
 
 # %% [markdown]
-# No error. Same shape. Thirsty or sweet, *it* gets 0.38 and 0.38. That is $3 / 8$, the plain average of what all eight
-# words give, and what a word gets that asks nothing: most bars at the top are as high. Where has the answer gone? Look
-# for the bold frame, the row of *it*.
+# No error. Same shape. Thirsty or sweet, *it* gets 0.38 and 0.38. That is $3 / 8$, the plain average, which a word
+# gets that asks nothing: most bars at the top are as high. Where has the answer gone? Each
+# cell bears the word for which a head found it; press a word, and follow its two cells.
 
 # %% tags=["hide-input"]
 display.wrong_merge(name="short-path-wrong-merge")
 
 # %% [markdown]
 # In memory all of head 1 lies before head 2 of the same sentence, and `reshape` counts off two cells for each row. So
-# *it* got what head 2 had collected for *drank* and *milk*, which ask nothing. The answer is not lost.
-# Look for the two strong cells: before $W_O$ it stands at *drank* and *was*. This is the line of model B. [The reshape
-# trick](04_reshape_trick.ipynb) follows it, and a model that is trained with it can even seem to learn, as
-# [Training](12_training.ipynb) shows.
+# *it* got what head 2 had collected for *drank* and *milk*, which ask nothing, and its own two cells landed in the rows of
+# *drank* and *was*. This is the line of model B. [The reshape trick](04_reshape_trick.ipynb) follows it, and
+# [Training](12_training.ipynb) trains with it.
 
 # %% tags=["proof"]
 torch.testing.assert_close(right, torch.stack([two_heads(first), two_heads(second)]))
@@ -457,17 +521,18 @@ display.show(counts, columns=["parameters"])
 # heads is no longer visible in the matrices. It has become a setting that says where to cut.
 #
 # > **Take it along.** Copy `attend`, `split`, `merge` and these seven lines (with `math`, `torch` and `nn`): they
-# > are multi-head self-attention without a mask. Every layer of a [Transformer](08_transformer_layers.ipynb) begins with it: what *it*
-# > gets is added to the row of *it*, and then a small network works on each row alone.
+# > are multi-head self-attention without a mask. It is the first half of every [Transformer
+# > layer](08_transformer_layers.ipynb): what *it* gets is added to the row of *it*. In the second half, a small network
+# > works on each row alone.
 
 # %% [markdown]
 # ## Does it speak?
 #
-# Put the seven lines into model A, with its own numbers. PyTorch's class, too, keeps three wide matrices side by
-# side, as `in_proj_weight`: what training left there goes into `w_qkv`. Does A still answer?
+# Put the seven lines into model A: a cell of the notebook copies what training left in PyTorch's `in_proj_weight`, three
+# wide matrices side by side as well, into `w_qkv`. Does A still answer?
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 class Lent(nn.Module):
     """Lets `kind` attend in a layer, with the matrices of the class that was there."""
 
@@ -489,17 +554,17 @@ class Lent(nn.Module):
         return self.ours(query, key, value, future)
 
 
-# %% tags=["fold-input"]
-from annotated_book.display.live_figures.aloud import go_on
-from annotated_book.display.tales import Told
-
-
 def storyteller(kind=None):
     """Load model A, and let `kind` attend in its layers."""
     model = chapters.load("10_a_little_world").shipped()
     for layer in model.layers.layers if kind else ():
         layer.self_attn = Lent(layer.self_attn, kind)
     return model
+
+
+# %% tags=["fold-input"]
+from annotated_book.display.live_figures.aloud import go_on
+from annotated_book.display.tales import Told
 
 
 def told(kind=None):
@@ -512,7 +577,6 @@ def told(kind=None):
     return Told([*facts, f"{possible:.0%} of 200"], world.write(model, 1)[0][1:-1])
 
 
-# %% tags=["fold-input"]
 HEARD = ["thirsty, so the", "sweet, so the", "stories possible"]
 
 own, seven = told(), told(SelfAttention)
@@ -520,9 +584,7 @@ tellers = {"its own attention": own, "the seven lines": seven}
 display.stories(tellers, HEARD, name="seven-lines-speak")
 
 # %% [markdown]
-# It answers as before, the cat and the milk. And half of 200 stories cannot happen in its world. Both drew their words with the
-# same luck, and the red ones differ: the horse was hungry, *so the dog ran fast*. Fluent, each word in its place, and
-# the wrong animal.
+# It answers as before, the cat and the milk. And half of 200 stories cannot happen in its world. Both drew with the same luck, and the red words differ: the horse was hungry, *so the dog ran fast*.
 #
 # While A learned, no word saw what comes after it. Our seven lines hide nothing. The last word has nothing after it, but
 # it reads from the words before it, and these have now looked ahead, as they never did in training. What is missing is
@@ -530,12 +592,12 @@ display.stories(tellers, HEARD, name="seven-lines-speak")
 #
 # ## 8. A mask goes before the softmax
 #
-# A model that learns to write predicts the next word, at every place of a text at once: after *the* the
-# model has to say *cat*, and after *the cat* it has to say *drank*. *The* must not see *cat*, or the answer could be
-# copied. So the
-# **causal mask** is True where the key comes later than the query, and what is True must get no share. You can set the
-# share to 0 after the softmax, or the *score* to $-\infty$ before, since $e^{-\infty} = 0$. Is there a difference? Add up
-# the shares that *it* gives in the first sentence.
+# A model that learns to write predicts the next word, at every place of a text at once: after *the* it has to say
+# *cat*, and after *the cat* it has to say *drank*. So *the* must not see *cat*, or the answer could be copied. The
+# **causal mask** is True where the key comes later than the query.
+#
+# What is True must get no share. You can set the share to 0 after the softmax, or the *score* to $-\infty$ before, since
+# $e^{-\infty} = 0$. Is there a difference? Add up the shares that *it* gives in the first sentence.
 
 # %%
 q, k, v = (split(pair @ w) for w in (W_QS, W_KS, W_VS))    # (b, h, n, d)
@@ -562,7 +624,7 @@ first_look(name="short-path-causal", merge=False, causal=True)
 # The other mask is for a [batch](05_batches.ipynb), whose sentences differ in length. The shorter one is filled up
 # with **padding**, rows of zeros, here in front, as for a model that continues the text. The **padding mask** hides
 # them as keys, and `|` merges the two masks, although their shapes are (b, 1, m) and (n, m): where one has an axis of
-# size 1, or none at all, its numbers are repeated. This is called **broadcasting**.
+# size 1, or none at all, its numbers are repeated. That is **broadcasting**.
 
 # %%
 short = second[[0, 3, 6, 7]]  # the milk was sweet
@@ -601,8 +663,8 @@ print("✓ Sentences, and each of their beginnings, get what they would get alon
 # %% [markdown]
 # ## 9. A row that sees nothing
 #
-# Look at the last square: its first four rows are blocked from end to end. They are rows of padding, which ask, too,
-# and before them there is only padding. In such a **fully masked row** the softmax divides 0 by 0, which gives NaN.
+# Look at the last square: its first four rows are blocked from end to end. They are rows of padding, with only padding
+# before them. In such a **fully masked row** the softmax divides 0 by 0, which gives NaN.
 # Nobody reads these rows, so are they harmless? Take a loss that reads the *first* sentence alone, which has no padding,
 # and ask for the gradient of `W_VS`: as it is, and with the shares of what is blocked set to 0 after the softmax, too.
 
@@ -613,14 +675,16 @@ once = scores.masked_fill(hidden, -math.inf).softmax(-1)              # (b, h, n
 twice, wide = once.masked_fill(hidden, 0), W_VS.clone().requires_grad_()
 outputs = [merge(weights @ split(texts @ wide)) @ W_O for weights in (once, twice)]
 found = [torch.autograd.grad(x[0].sum(), wide)[0] for x in outputs]
-display.show(torch.cat(found, 1), features, ["once", *"   ", "twice", *"   "])
+display.show([[x.isnan().sum().item() for x in found]], ["NaN of 16"], ["once", "twice"])
 
 # %% [markdown]
-# All 16 are NaN, although the loss never read those rows. The gradient of the values is that of the rows,
-# times the shares; for those rows it is 0, but their shares are NaN, and $0 \cdot \mathrm{NaN}$ is NaN. All sentences share `W_VS`.
+# All 16 are NaN, although the loss never read those rows. A value gets its gradient from every row of the output: the
+# gradient of the row, times the share that the row gave to the value. For rows of padding the first is 0 and the second
+# NaN, and $0 \cdot \mathrm{NaN}$ is NaN. So the values of the second sentence get NaN. `W_VS` serves both sentences, and
+# adds up what comes from each: one NaN spoils the sum.
 #
 # So fill twice, the scores before the softmax and the shares after. [Masks](06_masks.ipynb#cell-id=fully-masked-rows)
-# follows the NaN on its way, shows which other cures fail, and finds it in PyTorch's own class.
+# follows the NaN on its way, and finds it in PyTorch's own class.
 
 # %% tags=["proof"]
 assert found[0].isnan().all()
@@ -635,11 +699,12 @@ print("✓ Filled twice, no NaN is left; once, W_VS has all, and W_QS and W_KS h
 # %% [markdown]
 # ## The class
 #
-# With both masks, and with queries that may come from another text, the class has 18 lines. In the margin stand the
-# steps that made them; the fold has it to copy.
+# With both masks the class has 18 lines. The `query` may come from another text than `key` and `value`: that is
+# **cross-attention**, in which the translation asks, and the original is asked. In the margin stand the steps that made
+# the lines.
 
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 class PlainAttention(nn.Module):
     """Multi-head attention; where `blocked` is True, a query does not see a key."""
 
@@ -690,10 +755,10 @@ display.margin(
 # `w_q`, `w_k` and `w_v` are apart now, the weights come back, too, each head's for itself, and `blocked[:, None]` gives the
 # mask (b, n, m) the axis of the heads.
 #
-# > **Pitfall.** A mask for all sentences is `future[None]`, and one for all queries is `padding[:, None]`, all that a
-# > model needs that only reads, such as BERT. Without that new axis,
-# > both raise, if you are lucky. With as many sentences or words as heads there is no error, and each head hides
-# > something else.
+# > **Pitfall.** A mask for all sentences is `future[None]`: (n, m) → (1, n, m). One for all queries is
+# > `padding[:, None]`: (b, m) → (b, 1, m), all that a model needs that only reads, such as BERT. Without the new axis,
+# > most sizes raise an error. With as many words as heads (`future`), or as many sentences (`padding`), none does, and
+# > each head hides something else.
 
 # %% tags=["proof"]
 by_class, mha = PlainAttention(4, 2), PlainAttention(24, 3)
@@ -899,6 +964,7 @@ class MyAttention(nn.Module):
 
 
 # %%
+mine = MyAttention  # it speaks below; the solution takes its name
 exercises.short_path.check_attention(MyAttention)
 
 # %% [markdown]
@@ -923,11 +989,15 @@ exercises.short_path.check_attention.folded(MyAttention)
 # %% [markdown] name="it-speaks"
 # ## It speaks
 #
-# You had to write it without looking. Now let A attend with what you have written.
+# In a notebook, A now attends with what you have written. Where nothing is written yet, as on this page, the class above
+# stands in for it: this is what you will hear.
 
-# %%
-yours = told(MyAttention)
-display.stories({"its own attention": own, "your class": yours}, HEARD, name="it-speaks")
+# %% tags=["fold-input"]
+try:
+    whose, yours = "your class", told(mine)
+except Exception:  # it does not run yet
+    whose, yours = "the class above", told(PlainAttention)
+display.stories({"its own attention": own, whose: yours}, HEARD, name="it-speaks")
 
 # %% [markdown]
 # *The cat wanted more*, *the milk was gone*, and the one who is hungry runs: word for word what A says with its own
@@ -940,7 +1010,7 @@ display.stories({"its own attention": own, "your class": yours}, HEARD, name="it
 models = two_models()
 ids = ten.TESTED[:, :-1]  # (1000, ...)
 with torch.no_grad():
-    logits = [teller(ids) for teller in (storyteller(MyAttention), models["model A"])]
+    logits = [teller(ids) for teller in (storyteller(PlainAttention), models["model A"])]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=1e-4)
 for last, meant in zip(("thirsty", "sweet", "tired", "fresh"), ("cat", "milk") * 2):
     ids = ten.as_ids([[ten.EDGE, *GO_ON.format(last).split()]])
@@ -948,11 +1018,11 @@ for last, meant in zip(("thirsty", "sweet", "tired", "fresh"), ("cat", "milk") *
     assert best == [meant, "cat"]
     assert ten.WORDS[storyteller(SelfAttention)(ids)[0, -1].argmax()] == meant
 assert "milk" not in ten.world.chances(ten.grammar, [ten.EDGE, *GO_ON.split()[:3]])
-assert yours == own
+assert told(PlainAttention) == own
 assert seven.facts[:2] == own.facts[:2] == ["cat wanted more", "milk was gone"]
 assert 40 < int(seven.facts[2].partition("%")[0]) < 60
 assert [x for x, y in zip(seven.words, own.words) if x != y] == ["dog", "dog"]
-print("✓ With your class, A gives every next word of 1,000 stories the same score.")
+print("✓ With the class above, A gives every next word of 1,000 stories the same score.")
 
 # %% [markdown]
 # ## In your own model
@@ -966,9 +1036,12 @@ future = torch.ones(1, 10, 10).bool().triu(1)  # (1, n, m), if the model writes
 x = x + attention(x, x, x, future)[0]          # (b, n, e)
 
 # %% [markdown]
-# Three ways lead on: the book takes each step slowly, from [One head](01_one_head.ipynb); [From
-# memory](19_from_memory.ipynb) lets you write the class against the clock; and the [package](../docs/package/index.md)
-# has one that takes the place of PyTorch's.
+# Since GPT-2, most models put a norm in front: with `y = norm(x)`, a LayerNorm in GPT-2 and an RMSNorm in Llama, the last
+# line is `x + attention(y, y, y, future)[0]`. In cross-attention it is `x + attention(y, text, text)[0]`, with the
+# text that is read as `text`.
+#
+# From here, the book takes each step slowly, from [One head](01_one_head.ipynb); [From memory](19_from_memory.ipynb) lets
+# you write the class against the clock; the [package](../docs/package/index.md) has one to take the place of PyTorch's.
 #
 # > **In short.** For every head, $\mathrm{softmax}(Q K^\top / \sqrt d)\, V$, with $-\infty$ where a key is
 # > blocked; the heads side by side, times $W_O$.

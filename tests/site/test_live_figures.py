@@ -667,6 +667,23 @@ def first_look(data):
         yield done, said, shown
 
 
+def merged(data):
+    words = data["words"]
+    for done, word in [
+        (None, "it"),
+        (("button", "follow “the”", ""), "the"),
+        (("button", "follow “thirsty”", "Enter"), "thirsty"),
+    ]:
+        at = words.index(word)
+        flat = torch.arange(2 * len(words)).view(2, -1)    # (h, n)
+        own, rows = flat[:, at] // 2, flat.reshape(-1, 2)  # where they land; (n, h)
+        head, made = rows[at, 0].item() // len(words) + 1, rows[at] % len(words)
+        quoted = [" and ".join(f"“{words[i]}”" for i in each) for each in (made, own)]
+        said = f"“{word}” holds what head {head} found for {quoted[0]}."
+        lit = {".aa-stage rect[fill-opacity='0.5'] + text": [word] * 4}
+        yield done, [said, f"stands at {quoted[1]}."], lit
+
+
 def shelf(data):
     x = torch.arange(12)
     trick, short = x.view(3, 2, 2).transpose(0, 1), x.reshape(2, 3, 2)

@@ -42,4 +42,4 @@ def margin(obj: object, remarks: Mapping[str, str]) -> Output:
         f'<span class="aa-margin" style="--aa-margin: {width}ch">{remark}</span>{line}'
         for remark, line in zip(beside, highlight_lines("\n".join(lines)), strict=True)
     ]
-    return Output("\n".join(told), code_block("\n".join(shown), "no-copy"))
+    return Output("\n".join(told), code_block("\n".join(shown), ""))

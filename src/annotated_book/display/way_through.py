@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from torch import Tensor
 
 from annotated_book.display import computation as c
-from annotated_book.display._html import Output
+from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
@@ -331,56 +332,50 @@ def apart_and_summed(
 def wrong_merge(*, name: str) -> Output:
     """Draw from what each row is merged, with the transpose and without; that of *it* stands out.
 
+    Alive, any word can be followed.
+
     Args:
         name: the figure's name, see ``finish``.
     """
     words = c.WORDS[: c.LENGTH]
-    memory = [(head, i) for head in range(2) for i in range(c.LENGTH)]
-    merges = {
-        "with the transpose": [*zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)],
-        "without": [*zip(memory[::2], memory[1::2], strict=True)],
-    }
-    drawing, axes = panels(700, 266, columns=2)
-    told = []
-    for ax, (title, rows) in zip(axes, merges.items(), strict=True):
-        ax.set(xlim=(0, 350), ylim=(266, 0))
-        ax.axis("off")
-        ax.text(175, 14, title, fontsize=14, **_MIDDLE)
-        for head, letter in enumerate(_HEADS):
-            left, fill = 78 + 97 * head, to_rgba(COLOURS[letter], 0.16)
-            ax.add_patch(Rectangle((left, 60), 97, 200, facecolor=fill, lw=0))
-            look = _MIDDLE | {"color": COLOURS[letter], "fontsize": 14}
-            ax.text(left + 48, 44, f"head {head + 1}", **look)
-            for i, word in enumerate(words):
-                if word == "it":
-                    strong = to_rgba(COLOURS[letter], 0.5)
-                    ax.add_patch(Rectangle((left, 60 + 25 * i), 97, 25, facecolor=strong, lw=0))
-                ax.text(left + 48, 73 + 25 * i, word, **_written_for(word), **_MIDDLE)
-        for word, row in zip(words, rows, strict=True):
-            _draw_row(ax, word, row)
-        asked = rows[words.index("it")]
-        told.append(f"{title}: {' and '.join(f'head {h + 1} for {words[i]}' for h, i in asked)}")
-    alt = f"The row of “it” is merged from what was collected by {'; '.join(told)}."
-    caption = "A cell: what a head has collected for that word. A frame: a row of the result."
-    return finish(drawing, name=name, alt=alt, caption=caption)
+    it, memory = words.index("it"), [[head, i] for head in range(2) for i in range(c.LENGTH)]
+    merges = [
+        ("with the transpose", [*zip(memory[: c.LENGTH], memory[c.LENGTH :], strict=True)]),
+        ("without", [*zip(memory[::2], memory[1::2], strict=True)]),
+    ]
+    drawn, said = "", []
+    for title, rows in merges:
+        of = " and ".join(f"head {head + 1} for {words[i]}" for head, i in rows[it])
+        said.append(f"{of} ({title})")
+        drawn += _merged(words, title, rows, it)
+    alt = f"The row of “it” is made of what was collected by {'; '.join(said)}."
+    label = f'role="img" aria-label="{escape(alt)}"'
+    still = told(f'<div class="aa-pictures aa-merged" {label}>{drawn}</div>', alt)
+    caption = "A row of the result has two cells: what head 1 or head 2 collected for a word."
+    data = {"words": words, "query": it, "merges": merges}
+    return live(figure(name, still, alt, caption), "merged", data)
 
 
-def _written_for(word: str) -> dict[str, Any]:
-    return {"fontsize": 14, "fontweight": "bold" if word == "it" else "normal"}
-
-
-def _draw_row(ax: Axes, word: str, row: Sequence[tuple[int, int]]) -> None:
-    """Frame the two cells of a row, and name the row's word beside them."""
-    (left, top), (right, bottom) = row
-    corner = (80 + 97 * left, 62 + 25 * top)
-    size = (97 * (right - left + 1) - 4, 25 * (bottom - top + 1) - 4)
-    edge: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1}
-    if word == "it":
-        edge = {"edgecolor": "black", "linewidth": 2.5, "zorder": 3}
-    ax.add_patch(Rectangle(corner, *size, fill=False, **edge))
-    x, side = (280, "left") if left else (70, "right")
-    y = 73 + 25 * (top + bottom) / 2
-    ax.text(x, y, word, ha=side, va="center", **_written_for(word))
+def _merged(words: Sequence[str], title: str, rows: Sequence[Any], query: int) -> str:
+    """Draw what ``merged.js`` draws at first."""
+    left, wide, high, top = 66, 92, 24, 26
+    drawn = f'<text x="{left + wide}" y="15" font-weight="bold">{title}</text>'
+    for i, (word, row) in enumerate(zip(words, rows, strict=True)):
+        y, bold = top + high * i, ' font-weight="bold"'
+        own = bold * (i == query)
+        drawn += f'<text x="{left - 8}" y="{y + 17}" text-anchor="end"{own}>{escape(word)}</text>'
+        for place, (head, of) in enumerate(row):
+            x, lit = left + wide * place, of == query
+            drawn += (
+                f'<rect x="{x + 1}" y="{y + 1}" width="{wide - 2}" height="{high - 2}" '
+                f'fill="var(--aa-{_HEADS[head]})" fill-opacity="{0.5 if lit else 0.12}"/>'
+                f'<text x="{x + wide / 2:g}" y="{y + 17}"{bold * lit}>{escape(words[of])}</text>'
+                f'<text x="{x + 9}" y="{y + 16}" font-size="10">{head + 1}</text>'
+            )
+    frame = f'x="{left}" y="{top + high * query}" width="{2 * wide}" height="{high}"'
+    drawn += f'<rect {frame} fill="none" stroke="currentColor" stroke-width="2.4"/>'
+    size = f'viewBox="0 0 {left + 2 * wide + 2} {top + high * len(words) + 2}"'
+    return f'<svg {size} fill="currentColor" font-size="13" text-anchor="middle">{drawn}</svg>'
 
 
 def _whole(grid: Tensor) -> list[list[str]]:

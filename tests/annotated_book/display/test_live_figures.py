@@ -658,6 +658,18 @@ def test_numbers_go_where_torch_puts_them(split, merge):
         }
 
 
+def test_without_the_transpose_a_row_is_made_of_two_words_of_one_head():
+    figure = display.wrong_merge(name="try")
+    words = torch.arange(8)
+    found = torch.stack([torch.arange(2).view(2, 1).expand(2, 8), words.expand(2, 8)], -1)
+    merged = [found.transpose(0, 1).reshape(8, 2, 2), found.reshape(8, 2, 2)]  # (n, h, 2)
+    state = json.loads(re.search("data-state='([^']+)'", figure.html)[1])
+    assert [rows for _, rows in state["merges"]] == [each.tolist() for each in merged]
+    assert state["words"][state["query"]] == "it"
+    assert "head 2 for drank and head 2 for milk (without)." in figure.text
+    assert figure.html.count('fill-opacity="0.5"') == 4  # two cells of “it”, twice
+
+
 def test_one_word_draws_each_sentence_and_says_which_noun_it_prefers():
     words, weights = ["cats", "eat", "it"], torch.tensor([[0.6, 0.1, 0.3], [0.04, 0.6, 0.36]])
     asked = [

@@ -86,10 +86,6 @@ def apart(name="apart"):
     return display.apart_and_summed(sums, shown, ["one", "two", "three"], 1, says, name=name)
 
 
-def the_wrong_merge(name="merge"):
-    return display.wrong_merge(name=name)
-
-
 def two_glasses(name="glasses"):
     collected, w_o = torch.tensor([1.5, -2.0]), torch.tensor([[1.0, 0, 0], [0, 2, 0]])
     return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name, caption="")
@@ -112,7 +108,6 @@ def texts(figure):
         all_sheets,
         three_ways,
         apart,
-        the_wrong_merge,
         two_glasses,
     ],
 )

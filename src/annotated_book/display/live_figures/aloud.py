@@ -70,7 +70,7 @@ def aloud(
         "names": list(tellers),
     }
     rows = len(tellers)
-    room = (205, 430) if rows < 3 else (30 + 61 * rows, 90 + 115 * rows)
+    room = (155, 330) if rows < 3 else (30 + 61 * rows, 90 + 115 * rows)
     return live(finish(drawing, name=name, alt=alt), "aloud", data, room=room)
 
 
