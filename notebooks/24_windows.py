@@ -163,7 +163,6 @@ def influence(windows: list[int | None], n: int = 30, draws: int = 20) -> Tensor
 stacks = {f"{count} window{'s' * (count > 1)}": [3] * count for count in (1, 2, 3, 4)}
 stacks |= {"global first": [None, 3, 3, 3], "global last": [3, 3, 3, None]}
 seen = {name: influence(windows) for name, windows in stacks.items()}
-far = influence(stacks["global last"], n=300)[0]
 drawing, (ax,) = display.panels(420, 210)
 drawn = {"4 windows": ("n", "-"), "global first": ("h", "--"), "global last": ("d", ":")}
 for name, (letter, look) in drawn.items():
@@ -177,21 +176,19 @@ ax.legend(loc="upper left", fontsize=12)
 first = {name: f"{x[x > 0][0]:.4f}" for name, x in seen.items()}
 caption = (
     f"How much a token counts. The farthest: {first['4 windows']} through four windows, "
-    f"{first['global first']} and {first['global last']} with a global layer; of 300 "
-    f"tokens, with the global layer last, {far:.4f}."
+    f"{first['global first']} and {first['global last']} with a global layer."
 )
 alt = "; ".join(f"{name}: {share}" for name, share in first.items())
 alt = f"How much the farthest token counts, relative to the last. {alt}."
 display.finish(drawing, name="influence", alt=alt, caption=caption)
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of
-# the last: in reach, and nearly out of hearing. (Only one of the 3⁴ paths leads there, in fresh layers without norm or
-# MLP; the last token comes through on the residual connections.) On the other lines, one of the four layers is
-# **global**, with a causal mask alone, and the output depends on all tokens. Of 30 the first counts 0.0202 or 0.0267, of
-# 300 only 0.0029: an untrained layer gives each of n keys about 1/n. A global layer buys reach, and only training gives
-# a far token weight. Next is what the last output *can* depend on. If you see sliders, put the global layer at 1 and then
-# at 4: the whole text is lit both times, but at 1 few tokens carry it up.
+# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the last: it is
+# in reach, and nearly out of hearing. On the other lines, one of the four layers is **global**: it has a causal mask
+# alone, and the output depends on all tokens. The first of them counts 0.0202 or 0.0267, about as much as any other, since
+# a layer that is not trained looks at all alike. So a global layer buys reach, and only training gives a far token
+# weight. Next is what the last output *can* depend on. Put the global layer at 1 and then at 4: the whole text is lit
+# both times, but at 1 few tokens carry it up.
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -266,7 +263,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
 # measures such heads), so the head hands over next to nothing. In the window they get 1.00: the head shouts what it used to whisper. With the first key kept, their sum is 0.08.
 #
-# So keep it. [The next chapter](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
+# So keep it. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
 # model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
 # several first tokens: with four of them they predict about as well as before. Their method,
 # **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
@@ -274,9 +271,9 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # In the package (`sinks`), all tokens keep their true positions.
 #
 # Why, then, does a **sliding window with re-computation** need no sink [[Xiao et al., figure
-# 1](../docs/references.md#xiao-2023)]? For each token it reads the last w anew, at w² scores, so the first of them is
-# first again: it sees only itself, and is the sink. The kept keys are others from the second layer on, made with
-# tokens that are gone.
+# 1](../docs/references.md#xiao-2023)]? For each token it reads the last w anew, at w² scores, so the first of them
+# stands first again. It sees only itself, and so it can be the sink. In a rolling cache, no kept key stands first: from the
+# second layer on, each was made while its token still saw words that are gone.
 
 # %% tags=["proof"]
 layers = [made(WindowAttention, window=3, seed=seed) for seed in (1, 2)]
@@ -344,7 +341,7 @@ torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), 
 # A window chooses keys by their place. The **sparse attention** of DeepSeek-V3.2 chooses them by their
 # content: an **indexer** gives every key a cheap score, and the query attends to the 2,048 keys with
 # the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. The indexer is
-# a small attention without values. Its 64 heads of width 128 share one key a token; the token that asks has a query $q_j$ and a factor $w_j$ for each:
+# a small attention without values. Its 64 heads of width 128 share one key a token; the token that asks has a query $q_j$ and a factor $w_j$ for each head j:
 #
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
 #
@@ -402,18 +399,22 @@ print("✓ A slow loop chooses and collects the same; a choice has no gradient."
 # Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores
 # of all these keys, or attention to the 2,048 that were chosen?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="indexer"><summary>The attention: for each key it multiplies 17 times as often.</summary>
 #
-# The cheap scores, nearly four times as many. For one key, the indexer multiplies 64 · 128 times. The
-# attention is latent, in its absorbed form: 128 heads
-# multiply 576 times for the score and 512 times for the mix, 17 times as often. But the indexer reads
-# 64 times as many keys.
+# It does: its 128 heads multiply 576 times for the score and 512 times for the mix, since the attention is latent, in its
+# absorbed form. The indexer multiplies 64 · 128 times. But it reads 64 times as many keys.
+#
+# </details>
+# <details name="indexer"><summary>The cheap scores: they are those of 64 times as many keys.</summary>
+#
+# Right, nearly four times as many. For one key, the attention multiplies 17 times as often as the indexer. So up to
+# 17 times 2,048 tokens the attention would be the larger part.
 #
 # </details>
 
 # %% tags=["fold-input"]
 of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for each key
-assert (of_attention / of_indexer, 128 * (192 + 128) / of_indexer) == (17, 5)
+assert of_attention / of_indexer == 17
 indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
 full, few = 131_072, 2048
 panels = {
@@ -435,12 +436,11 @@ caption = "One token in one layer, after 131,072 others."
 display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
-# Of these multiplications 0.07 are left, and most of them are the indexer's. Of the bytes,
-# which decide the time [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left,
-# if both caches are kept in 8 bits, as servers do: 132 bytes for a key of the indexer, 656
-# for a latent [[Eight bits](../docs/references.md#eight-bits)]. In texts of up to 2,048 tokens, the indexer is only a
-# cost. And it is **still quadratic in prefill**: every query scores all earlier keys. A dense prefill spreads the latents out
-# to keys of 192 and values of 128, and its attention is cheaper: for each key, the indexer's score costs a fifth of it there, and not a seventeenth.
+# Of the multiplications 0.07 are left, and most of them are the indexer's. Of the bytes, which decide the time [where
+# memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left, if both caches are kept in 8 bits, as
+# servers do: 132 bytes for a key of the indexer, 656 for a latent [[Eight bits](../docs/references.md#eight-bits)]. In
+# texts of up to 2,048 tokens, the indexer is only a cost. And prefill is **still quadratic**, since every query scores
+# all earlier keys.
 #
 # All keys stay: beside the 576 numbers of a latent, the cache holds the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
 # it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
@@ -452,7 +452,7 @@ display.finish(drawing, name="indexer", alt=alt, caption=caption)
 #
 # In each layer of DeepSeek-V4 (2026), a query sees a window of 128 tokens one by one, and each head has a sink
 # [[DeepSeek-V4](../docs/references.md#deepseek-v4)]. All layers but V4-Flash's first two also see the text
-# **compressed**, one layer by 4 and the next by 128: one entry, a weighted mean, for so many tokens. Of the entries by
+# **compressed**: one entry, a weighted mean, stands for 4 tokens in one layer, and for 128 in the next, in turn. Of the entries by
 # 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
 
 # %% tags=["fold-input"]
@@ -469,9 +469,9 @@ for ax, (kind, (size, full)) in zip(axes, kinds.items()):
     left = left_of_one[kind]
     ax.set_title(f"{kind}: an earlier token leaves {left} numbers", fontsize=12)
 caption = (
-    "Two kinds of layers. Full: attended to. Faint: only scored. Empty: gone. "
-    "s: the sink. Drawn small: 8 tokens stand for the window of 128, and 16 for the 128 of "
-    f"an entry. In V3.2, a token leaves {left_of_one['V3.2']} numbers in each layer."
+    "Two kinds of layers. Full: attended to. Faint: only scored. Empty: kept no more, but "
+    "in the entries below. s: the sink. Not to scale. In V3.2, a token leaves "
+    f"{left_of_one['V3.2']} numbers in each layer."
 )
 alt = (
     "A window with a sink; beside it entries by 4, five of 16 chosen, or all four by 128. "

@@ -29,7 +29,8 @@
 # </details>
 # <details name="where"><summary>Half in the garden, half in the hall.</summary>
 #
-# A softmax would have to choose like that, since its weights sum to 1. Here nothing is divided: both stand there, with 1 each.
+# A mean would say so, and a softmax gives one, since its weights sum to 1. This page divides by nothing: both stand there,
+# with 1 each.
 #
 # </details>
 #
@@ -113,8 +114,8 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # %% [markdown] name="the-delta-rule"
 # ## Erase, then write: the gated delta rule
 #
-# That is the first page, which only adds. The **delta rule** of the second first erases what the state says for the new
-# key, and then writes the new value there, or does a share β of both [[Schlag et
+# Leave φ and the division out, and you have the first page: every token adds $k^\top v$. The **delta rule** of the second
+# page first erases what the state says for the new key, and then writes the new value there, or does a share β of both [[Schlag et
 # al.](../docs/references.md#schlag-2021)]. A **gate** α between 0 and 1, as on the third page and in Mamba-2, lets all
 # that stands there fade before [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length
 # 1, and with $q\,S$ as the output:
@@ -122,14 +123,15 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
 # \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
 #
-# Now the kitten can be explained. A key is erased, and written, as far as others are like it: six tenths of the kitten's
-# new place are the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the delta rule. Only the
-# gate lets it fade, by half with each token.
+# Now the kitten can be explained. Its key is 0.6 of the cat's, so the page says before: the kitten is 0.6 in the hall.
+# Erasing that under the kitten's key takes 0.6 of it from the cat: 1 − 0.6 · 0.6 = 0.64 is left. Then the kitchen is
+# written with 1, and 0.6 of that is the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the
+# delta rule. Only the gate lets it fade, by half with each token.
 #
 # Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
 # \rVert^2$**. The state is a small linear model, trained while it reads.
 #
-# The *token* decides on α and β: a gate can stay open, and close for one token. In Qwen3-Next, α is one number for each head [[Qwen
+# The *token* decides on α and β: α can be 1 as long as all shall stay, and 0 for the one token that clears the page. In Qwen3-Next, α is one number for each head [[Qwen
 # Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
 # each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
 #
@@ -191,15 +193,15 @@ print("✓ The cat of the figure; at right angles, the last value; a step down t
 # One token after the other is a recurrent network, and slow to train. So take a chunk at once. Without
 # gates, the first of its tokens writes $u_1 = \beta_1 (v_1 - k_1 S)$ under its key. The second finds that
 # in the state, and writes $u_2 = \beta_2 (v_2 - k_2 S - (k_2 \cdot k_1)\, u_1)$. Each u needs those before it: a triangular system of equations, which is solved at once [[Yang et
-# al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (Kernels compute
-# with their logarithms, since the division becomes inexact in long chunks.)
+# al. 2024](../docs/references.md#yang-2024-b)]. Gates are taken into queries and keys. (That divides by them, so
+# here no gate may be 0, and long chunks become inexact. Kernels compute with differences of their logarithms.)
 
 
 # %%
 def in_chunks(
     q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor, size: int
 ) -> Tensor:
-    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time."""
+    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time; gates are above 0."""
     state, outputs = v.new_zeros(k.size(1), v.size(1)), []
     chunks = zip(*(x.split(size) for x in (q, k, v, alpha, beta[:, None])))
     for query, key, value, keep, share in chunks:
@@ -232,7 +234,7 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # %% [markdown] name="what-a-state-forgets"
 # ## What a page forgets
 #
-# Write 64 random pairs of a key and a value, 16 wide, into a state of 16 · 16 numbers. Then ask with each key: is the
+# Write 64 random pairs of a key and a value, 16 wide and of length 1, into a state of 16 · 16 numbers. Then ask with each key: is the
 # output nearest to its own value? Three rules write: a plain sum, a gate of 0.98<!-- setting --> for every token, and the
 # delta rule with β = 0.3. How much of the 64 does the best of them find?
 #
@@ -311,7 +313,8 @@ alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
 display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
-# No rule beats the others: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
+# The left picture shows the last 48 pairs by their age, the right one what is found of all 64. The delta rule does not
+# always win: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
 # rule 0.31 with β = 0.3, but 0.19 with β = 1. Even the state with the least squared error over all pairs finds only 0.35.
 # What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
 # too, though nothing fades: a correction takes out part of what pairs with similar keys have left, as the kitten did to
@@ -326,8 +329,8 @@ compared = ["β = 0.3", "β = 0.3, α = 0.98", "β = 0.3, cleared once"]
 display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 
 # %% [markdown]
-# A gate of 0.98 lifts 0.70 to 0.82. But of the 64 pairs before, the same gate leaves only 0.27 where there were 0.31: it
-# cannot spare what is still needed. So the models leave α to the token. In the last row, it is 0 for one token, the first
+# A gate of 0.98 lifts 0.70 to 0.82. But it cannot spare what is still needed: asked after the first 64, the delta rule
+# with that gate finds 0.27 of them, where it found 0.31 without. So the models leave α to the token. In the last row, it is 0 for one token, the first
 # of the new subject, and 1 for all others (set by hand here; a model has to learn when). That finds 0.92. **The delta rule
 # overwrites the key that is written; a gate that the token closes clears the state.**
 
@@ -347,7 +350,7 @@ display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 # Nearly. What decides is what the other layers keep.
 #
 # </details>
-# <details name="least"><summary>One with windows: most of its layers keep 1,023 keys or fewer.</summary>
+# <details name="least"><summary>One with windows: half of its layers or more keep 1,023 keys at most.</summary>
 #
 # No: its other layers keep all tokens, with large keys.
 #
@@ -359,7 +362,7 @@ display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 # </details>
 
 # %% [markdown] name="model-by-model"
-# A bar is what stays in the cache, in gigabytes; its dark part is what the next token reads of that:
+# A bar is what stays in the cache, in gigabytes. Where the next token reads less than all of it, only that part is dark:
 
 # %% tags=["fold-input"]
 FULL = 131_072  # tokens
@@ -390,7 +393,7 @@ def read_at(n: int) -> dict[str, tuple]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(640, 270)
+drawing, (ax,) = display.panels(460, 270)
 kinds = dict(zip(kept_at(FULL), ["windows"] * 2 + ["sparse"] * 2 + ["states"] * 2))
 kept, read = (
     {name: sum(map(math.prod, parts)) / 1e9 for name, parts in at(FULL).items()}
@@ -407,14 +410,13 @@ for y, name in enumerate(names):
     )
     ax.text(kept[name] + 0.15, y, says, va="center", fontsize=12)
     alt.append(f"{name}, {kinds[name]}: {says}")
-ax.set(ylim=(5.5, -0.5), xlim=(0, 14), xticks=[])
-ax.set_yticks(range(6), [f"{name}: {kinds[name]}" for name in names])
-whole = 62 * 8192 * FULL / 1e9  # Gemma 3 27B, if all its layers kept all tokens
+ax.set(ylim=(5.5, -0.5), xlim=(0, 17), xticks=[])
+ax.set_yticks(range(6), [f"{name},\n{kinds[name]}" for name in names])
 served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
 caption = (
-    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. Gemma 3 "
-    f"27B would keep {whole:.1f} if all its layers kept all tokens, and DeepSeek-V3.2 "
-    f"{bare:.1f} without an indexer, or {served:.1f} with it in eight bits, as served."
+    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. "
+    f"DeepSeek-V3.2 would keep {bare:.1f} without an indexer; in eight bits, as served, it "
+    f"keeps {served:.1f}."
 )
 display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 
@@ -485,8 +487,8 @@ exercises.linear_attention.check_write.folded(write)
 # > output = query @ state  # (d_v,)
 # > ```
 # >
-# > The gate clears, and the delta rule overwrites a key, and all that is like it. A page of d features tells d keys apart:
-# > so hybrids keep a softmax in every fourth layer, which looks at all tokens.
+# > The gate clears, and the delta rule overwrites a key, and all that is like it. Of keys with d features only d can be
+# > independent, so hybrids keep a softmax in every fourth layer, which looks at all tokens.
 #
 # With rotations, shared keys, a cache, windows and states, you have the parts of a model of today. [The next
 # chapter](26_a_model_of_today.ipynb) puts most of them together, loads a published chat model, and asks it.
