@@ -201,7 +201,7 @@ print("✓ The cat of the figure; at right angles, the last value; a step down t
 def in_chunks(
     q: Tensor, k: Tensor, v: Tensor, alpha: Tensor, beta: Tensor, size: int
 ) -> Tensor:
-    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time; gates are above 0."""
+    """Compute what ``gated_delta_rule`` does, ``size`` tokens at a time; no gate is 0."""
     state, outputs = v.new_zeros(k.size(1), v.size(1)), []
     chunks = zip(*(x.split(size) for x in (q, k, v, alpha, beta[:, None])))
     for query, key, value, keep, share in chunks:
@@ -393,25 +393,22 @@ def read_at(n: int) -> dict[str, tuple]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(460, 270)
+drawing, (ax,) = display.panels(345, 300)
 kinds = dict(zip(kept_at(FULL), ["windows"] * 2 + ["sparse"] * 2 + ["states"] * 2))
 kept, read = (
     {name: sum(map(math.prod, parts)) / 1e9 for name, parts in at(FULL).items()}
     for at in (kept_at, read_at)
 )
 color, alt = dict(zip(["windows", "sparse", "states"], "nhd")), []
-names = sorted(kept, key=lambda name: round(kept[name], 1))
-for y, name in enumerate(names):
+for y, name in enumerate(sorted(kept, key=lambda name: round(kept[name], 1))):
     look = {"color": display.COLOURS[color[kinds[name]]], "lw": 0}
-    ax.barh(y, kept[name], 0.7, alpha=0.3, **look)
-    ax.barh(y, read[name], 0.7, alpha=0.85, **look)
-    says = f"{kept[name]:.1f}" + f", {read[name]:.1f} read" * (
-        kept[name] > 1.1 * read[name]
-    )
-    ax.text(kept[name] + 0.15, y, says, va="center", fontsize=12)
-    alt.append(f"{name}, {kinds[name]}: {says}")
-ax.set(ylim=(5.5, -0.5), xlim=(0, 17), xticks=[])
-ax.set_yticks(range(6), [f"{name},\n{kinds[name]}" for name in names])
+    ax.barh(y + 0.2, kept[name], 0.36, alpha=0.3, **look)
+    ax.barh(y + 0.2, read[name], 0.36, alpha=0.85, **look)
+    says = f"{name}, {kinds[name]}: {kept[name]:.1f}"
+    says += f", {read[name]:.1f} read" * (kept[name] > 1.1 * read[name])
+    ax.text(0.1, y - 0.18, says, va="center", fontsize=12)
+    alt.append(says)
+ax.set(ylim=(5.6, -0.5), xlim=(0, 12), xticks=[], yticks=[])
 served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
 caption = (
     f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. "
