@@ -78,11 +78,9 @@ landings(one.WORDS, ways, who=it, name="wrong-merge-of-it")
 
 # %% [markdown]
 # The shorter merge reads the memory from the top, all of head 1 before head 2, and counts off two cells for each row.
-# So the row of *it* gets what head 2 has found for *drank* and for *milk*. Only a word with a
-# [quality](01_one_head.ipynb#cell-id=a-sentence-in-numbers) asks for anything here, and these two have none. Their
-# queries are zeros, so they look at all eight words alike, and bring home the average quality: 2 from *thirsty* or
-# *sweet*, 1 from *it*, nothing from the other six words. That is 3/8, or 0.38. And nothing has been erased: the answer
-# stands in the rows of *drank* and *was*.
+# So the row of *it* gets what head 2 has found for *drank* and for *milk*. Those two words ask for nothing, so they look at
+# all eight words alike, and both sentences give them the same 0.38. And nothing has been erased: the answer stands in
+# the rows of *drank* and *was*.
 
 # %% tags=["proof"]
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
@@ -174,34 +172,36 @@ print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixe
 # %% [markdown]
 # On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. An
 # axis has a single stride, so no axis of four walks like that. Two neighbouring axes, both longer than 1, can be joined
-# without a copy exactly if the outer stride is the inner stride times the inner size. From head to head that would be
-# 2 · 1 = 2, and it is 6. So:
+# without a copy exactly if the outer stride is the inner stride times the inner size. In `cut` it is: 2 = 1 · 2. In `rows`
+# the heads would need a stride of 2, too, and have 6. So:
 #
 # - `view` never copies. Where a copy is needed, it refuses.
 # - `reshape` is a view where that is possible, and otherwise a silent copy: here of all 12 numbers.
 # - `.contiguous().view(...)` asks for the copy aloud.
 #
-# You will meet the last in many models as `y.transpose(1, 2).contiguous().view(B, T, C)`: behind a batch the heads are
-# axis 1, and B, T, C are our b, n and h · d. The shorter merge saves this copy. But the copy is what brings the numbers
-# of a word together.
-#
-# The package of this book, `annotated_attention`, counts axes from the end, so that a batch may stand in front. These
-# are the two steps of its `split_heads`, and the two of its `merge_heads`:
+# In many models, and in interviews, you will meet split and merge as two lines, behind a batch. B, T and C are our b, n and
+# h · d:
 
 # %%
-apart = x.unflatten(-1, (h, -1))  # (..., n, h * d) -> (..., n, h, d)
-split = apart.transpose(-3, -2)   # (..., n, h, d) -> (..., h, n, d)
+B, T, C = 1, n, h * d
+y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
+z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
-together = mixed.transpose(-3, -2)  # (..., h, n, d) -> (..., n, h, d)
-merged = together.flatten(-2)       # (..., n, h, d) -> (..., n, h * d)
+# %% [markdown]
+# Behind a real attention, its `.contiguous()` copies what the attention left head by head: that is the copy which the shorter merge
+# saves, and it is what brings the numbers of a word together. (An attention may leave them word by word already, as
+# PyTorch's function does for a batch on some processors. Then nothing is copied.) The package of this book,
+# `annotated_attention`, has the two as `split_heads` and `merge_heads`, with any axes in front.
 
 # %% tags=["proof"]
-for made in (split, split_heads(x, h), three.split_and_stack(x, h)):
+for made in (y[0], split_heads(x, h), three.split_and_stack(x, h)):
     assert heads.equal(made)
-for made in (merge(mixed), merge_heads(mixed), three.unstack_and_concatenate(mixed)):
+assert z[0].equal(x)  # there and back
+merged = merge_heads(mixed)
+for made in (merge(mixed), three.unstack_and_concatenate(mixed)):
     assert merged.equal(made)
-y = mixed[None]  # (1, h, n, d)
-assert y.transpose(1, 2).contiguous().view(1, n, h * d)[0].equal(merged)
+assert mixed[None].transpose(1, 2).contiguous().view(B, T, C)[0].equal(merged)
+assert (cut.stride(1), rows.stride(1)) == (2, 6)
 assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
 assert mixed.is_contiguous()
 assert shelf(merge_shorter(mixed)) == shelf(mixed)
@@ -403,7 +403,8 @@ caught(tried, [*tests])
 #
 # - With the *wrong merge* or the *wrong split* alone, *cat* does reach the row of *it*, but by way of other words. The
 #   row reacts, so the change test passes. Yet the row does not move with its word, and the shuffle sees that.
-# - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*.
+# - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*. A shuffle puts
+#   other words into each head, and sees it, too.
 # - With the *heads in the middle* no word hears another. That is equally wrong wherever the word stands, so the shuffle
 #   sees nothing.
 
@@ -424,7 +425,9 @@ print(
 
 # %% [markdown]
 # Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
-# heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too.
+# heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too. The block
+# changes the last word and looks at the first row, since *these* two never share a head when both steps are wrong; some
+# other pairs do.
 
 
 # %% tags=["fold-input"]
