@@ -183,7 +183,7 @@ print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixe
 # h · d:
 
 # %%
-B, T, C = 1, n, h * d
+B, T, C = 1, 3, 4
 y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
 z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
