@@ -57,24 +57,30 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     drawn = [*enumerate(layouts.items())]
     if only:
         drawn = [each for each in drawn if each[1][0] == only]
-    drawing, axes = panels(420 * len(drawn), 20 * n + 66, columns=len(drawn))
+    # By itself each head is a panel of its own: on a phone one stands below the other.
+    shown = [[head] for head in range(h)] if only else [[*range(h)]] * len(drawn)
+    size = _SIZE if len(shown) > 1 else _SIZE - 3  # a single panel is shown larger than drawn
+    wide, high = (210 if only else 420) * size / _SIZE, (20 * n + 66) * size / _SIZE
+    drawing, axes = panels(wide * len(shown), high, columns=len(shown))
     every = [(s, p) for p in range(n) for s in range(b)]
     said = []
-    for ax, (layout, (title, weights)) in zip(axes, drawn, strict=True):
+    for at, (layout, (title, weights)) in enumerate(drawn):
         number = _ROOMS[layout]
         inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
         heard = weights[number(i, j, b, n), :, inside.index((i, j))]
-        for head, row in enumerate(heard.tolist()):
-            name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["hd"[head % 2]]}
-            ax.text((head + 0.5) * b, -1.1, f"head {head + 1}", fontsize=_SIZE, **name_of)
-            shares = dict(zip(inside, row, strict=True))
-            _draw_head(ax, sentences, head * b, shares, word, numbered=layout == 2)
-        _draw_walls(ax, b, n, h, layout)
         count = len({number(*other, b, n) for other in every}) * h
-        named = f"{count} rooms" if only else f"{title}: {count} rooms"
-        ax.set_title(named, fontsize=_SIZE, loc="left")
-        ax.set(xlim=(-0.05, b * h + 0.05), ylim=(n + 0.1, -1.8))
-        ax.axis("off")
+        here = slice(None) if only else slice(at, at + 1)
+        for heads, ax in zip(shown[here], axes[here], strict=True):
+            for place, head in enumerate(heads):
+                name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["hd"[head % 2]]}
+                ax.text((place + 0.5) * b, -1.1, f"head {head + 1}", fontsize=size, **name_of)
+                shares = dict(zip(inside, heard[head].tolist(), strict=True))
+                _draw_head(ax, sentences, place * b, shares, word, size, numbered=layout == 2)
+            _draw_walls(ax, b, n, len(heads), layout)
+            if not only:
+                ax.set_title(f"{title}: {count} rooms", fontsize=size, loc="left")
+            ax.set(xlim=(-0.05, b * len(heads) + 0.05), ylim=(n + 0.1, -1.8))
+            ax.axis("off")
         parts = (
             ", ".join(f"{sentences[s][p]} {x:.2f}" for (s, p), x in zip(inside, row, strict=True))
             for row in heard.tolist()
@@ -110,17 +116,18 @@ def _draw_head(
     left: int,
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
+    size: int,
     numbered: bool,
 ) -> None:
-    look: dict[str, Any] = {"va": "center", "fontsize": _SIZE}
+    look: dict[str, Any] = {"va": "center", "fontsize": size}
     for i, words in enumerate(sentences):
-        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=_SIZE)
+        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=size)
         for j, text in enumerate(words):
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"
             weight = "bold" if asks else "normal"
-            if numbered:  # as they lie in memory, the batch second
-                small: dict[str, Any] = {"ha": "right", "fontsize": 8, "color": FAINT}
+            if numbered:  # in reading order, the batch second
+                small: dict[str, Any] = {"ha": "right", "fontsize": 7, "color": FAINT}
                 ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", va="center", **small)
             ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
             if share is not None:

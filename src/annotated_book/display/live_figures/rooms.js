@@ -9,7 +9,7 @@ import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** Say where a word lies in memory if the words come first and the batch second. */
+/** Say which word it is in reading order if the words come first and the batch second. */
 const number = ([sentence, place], b) => place * b + sentence;
 
 /** Number a word's room: its sentence; the batch taken for words, its place; reshaped, n in a row. */
