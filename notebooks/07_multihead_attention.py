@@ -3,7 +3,7 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *11 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
+# *12 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
 #
@@ -68,7 +68,7 @@ display.show(answers, columns=one.FEATURES[:2])
 #
 # Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
 # mask. Together they are 18 lines. In the margin stands the chapter in which you made each line. Where there are two
-# numbers, the second chapter added something: 2 a second head, 4 the merge, 5 an axis for the batch, 6 the mask.
+# numbers, the chapter of the later one added something to the line.
 
 # %% tags=["hide-input"]
 MADE_IN = {
@@ -240,7 +240,8 @@ exercises.multihead_attention.check_attention.folded(MyAttention)
 # ### Beside PyTorch's class
 #
 # Does your class compute what `nn.MultiheadAttention` does? That class keeps three of the four matrices in one,
-# `in_proj_weight`, and wants a mask for each head. Give it your numbers, and call both.
+# `in_proj_weight`, and where masks differ from sample to sample, it wants one for each head. Give it your numbers, and
+# call both.
 
 # %%
 mine, theirs = MyAttention(24, 4), nn.MultiheadAttention(24, 4, batch_first=True)
@@ -264,13 +265,14 @@ print(torch.allclose(yours, pytorchs, atol=1e-6))
 # |---|---|---|
 # | matrices | `w_q`, `w_k`, `w_v` | one, `in_proj_weight` |
 # | padding | `blocked`, `(b, n, m)` | `key_padding_mask`, `(b, m)` |
-# | any mask | `blocked`, `(b, n, m)` | `attn_mask`, `(b * h, n, m)` |
+# | one mask for all samples | `blocked[None]`, `(1, n, m)` | `attn_mask`, `(n, m)` |
+# | a mask for each sample | `blocked`, `(b, n, m)` | `attn_mask`, `(b * h, n, m)` |
 # | weights | of each head | the mean over the heads, by default |
 # | the batch | first | second, by default |
 # | a fully masked row | zeros | NaN, by default |
 #
-# To check a class in a file of your own, take `lend` and `compare` of [the short
-# path](short_path.ipynb#cell-id=compared-with-pytorch), which compare gradients, too.
+# To check a class in a file of your own, the line is `from annotated_book import exercises`, with this book installed; or
+# take `lend` and `compare` of [the short path](short_path.ipynb#cell-id=compared-with-pytorch).
 
 # %% tags=["proof"]
 of_keys = torch.arange(7) >= torch.tensor([[7], [4], [6]])  # (b, m)
@@ -289,6 +291,10 @@ torch.testing.assert_close(
 short = chapters.load("short_path")
 for kind in (MyAttention, PlainAttention):
     short.compare(kind)
+one_mask = torch.rand(5, 7) < 0.4  # (n, m)
+one_mask[:, 0] = False
+alike = theirs(query, key, value, attn_mask=one_mask)[0]
+torch.testing.assert_close(mine(query, key, value, one_mask[None])[0], alike)
 print("✓ Each row of the table is so; outputs, weights and gradients are PyTorch's.")
 
 # %% [markdown] name="in-the-storyteller"

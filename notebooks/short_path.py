@@ -13,7 +13,7 @@
 #
 # <details name="broken"><summary><i>Milk</i>. It goes wrong only later.</summary>
 #
-# Press *sweet*. Model B says *cat ran fox because it was gone*, whatever *it* was.
+# Press *sweet*. Model B says *cat ran fox because it was gone*, and never *milk*.
 #
 # </details>
 # <details name="broken"><summary><i>Cat</i>, as before.</summary>
@@ -406,7 +406,7 @@ print("✓ One head for both is wrong in one of three sentences, whatever its W_
 # With h heads the loop begins with 3h products. Three are enough: put the matrices of the heads side by side, as `W_QS`,
 # `W_KS` and `W_VS`, multiply once, and cut the result into h pieces, so h must divide its width. `chunk` cuts along the last axis, and `stack` lays
 # the pieces on each other, in a new axis in front. A stack of heads goes through the same `attend`, since PyTorch's
-# products run over any axes in front, each head for itself. (`zip(*HEADS)` sorts them by role.)
+# products run over any axes in front, each head for itself.
 
 # %%
 W_QS, W_KS, W_VS = (torch.cat(parts, 1) for parts in zip(*HEADS))  # (e, h * d)
