@@ -3,7 +3,7 @@
 #
 # *Which words must not be seen?*
 #
-# *14 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *15 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
 # A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
@@ -85,14 +85,14 @@ led = {
     text: {"with dots": [go_on(text, each, plain, False) for each in DOTS]}
     for text in TEXTS
 }
-display.dots_in_front(led, DOTS, name="led-astray")
+display.dots_in_front(led, DOTS, start=0, name="led-astray")
 
 # %% [markdown]
-# One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
+# Drag. One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
 # drink tea, and behind sixteen it carries itself. There is no error.
 #
 # Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
-# are filled up. This is **padding**. Here the filler is a row of zeros; Hugging Face's tokenizers use a token `[PAD]`,
+# are filled up. This is **padding**. Here the filler is a row of zeros; BERT's is a token `[PAD]`,
 # which has numbers of its own. Zeros at least are nothing, and nothing does no harm. Or does it?
 
 # %% [markdown] name="padding"
@@ -142,7 +142,7 @@ for wide in (4, 64, 512):
         between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(wide)  # (100, 8, 8)
         lost = between.softmax(-1)[:, :4, 4:].sum(-1).mean()
         assert 1 / 3 < lost < 2 / 3, (wide, lost)
-print("✓ Random words, 4 to 512 features: whatever the filler holds, over a third is lost.")
+print("✓ Random words, 4 to 512 features: zeros or noise, over a third is lost on average.")
 
 # %% [markdown]
 # The repair that comes to mind sets those four weights to zero, after the softmax. The second bar is what is left.
@@ -206,8 +206,8 @@ print("✓ Whatever the filler holds, the short sentence gets what it gets alone
 #
 # Padding is blocked for everybody. The second mask depends on who is looking.
 #
-# A model that writes has *the cat drank milk because it*, and is about to choose the next word. There is no
-# *thirsty* yet. So no query may see a key that comes after it [[Vaswani et al., section
+# A model that learns to write gets whole sentences, and shall say after each word which one is next. The row of *drank*
+# could look at *milk* then, and copy its answer. When it writes, there is no next word to look at. So no query may see a key that comes after it [[Vaswani et al., section
 # 3.2.3](../docs/references.md#vaswani-2017)]. This card is the **causal mask**: one hole in the first row, two in
 # the second, and so on down a staircase. `triu(1)` keeps what lies above the diagonal.
 
@@ -515,8 +515,8 @@ display.diff(attend, attend_safely)
 # One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
 #
 # Two fills are enough where the first one *overwrites* scores, as here. Where a mask of $-\infty$ and 0 is *added*, a row
-# without a hole still makes the gradients of $W_Q$ and $W_K$ NaN. There, take the card off such a row before the softmax,
-# so that it sees everything, and read it nowhere: [lift it](#cell-id=where-a-mask-is-added).
+# without a hole still makes the gradients of $W_Q$ and $W_K$ NaN. There, [lift the mask](#cell-id=where-a-mask-is-added) from
+# such a row before the softmax, so that the row sees everything, and leave its result out of the loss.
 #
 # Much code fills with `-1e9` in the place of $-\infty$, and no NaN arises at all. But such a row then looks evenly at all
 # that it must not see. The zeros of the second fill say that nothing was collected; this average looks like an answer.
