@@ -750,7 +750,7 @@ exercises.masks.check_seen.folded(keys_seen)
 # %% [markdown]
 # ### A leak and a NaN
 #
-# *To choose, 2 minutes.* A colleague's batch is padded on the left. This code runs, but it leaks, and NaN turns up:
+# *Choose, 2 minutes.* A colleague's batch is padded on the left. This code runs, but it leaks, and NaN turns up:
 #
 # ```python
 # blocked = padding[:, None, :, None] | future

@@ -158,9 +158,9 @@ def dots_in_front(data):
     ten = chapters.load("10_a_little_world")
     teller = ten.shipped()
     for done, begin, at in [
-        (None, 0, 1),
-        (("slider", "dots in front", "Home"), 0, 0),
-        (("button", data["begins"][1], ""), 1, 0),
+        (None, 0, 0),
+        (("slider", "dots in front", "ArrowRight"), 0, 1),
+        (("button", data["begins"][1], ""), 1, 1),
         (("slider", "dots in front", "End"), 1, -1),
     ]:
         text = data["begins"][begin]
