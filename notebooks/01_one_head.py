@@ -12,8 +12,8 @@
 #
 # You know at once who was thirsty and what was sweet, although only the last word differs. To a model, *it* is the same
 # numbers in both sentences. So *it* has to collect something from the other words. **Attention**
-# lets every word do this. A **head** does it once, by four matrices of its own, which you will set yourself; a model has
-# many heads. Surely *thirsty* makes *it* look at the cat, and *sweet* at the milk? In two minutes you can press and see.
+# lets every word do this; a **head** is the part of a model that does it once. Surely *thirsty* makes *it* look at the
+# cat, and *sweet* at the milk? In two minutes you can press and see.
 
 # %% [markdown] name="a-sentence-in-numbers"
 # ## A sentence in numbers
@@ -51,8 +51,8 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 # what: a bit of an animal, a bit of a food, and a bit of a quality, as something is said about it. In a model, training
 # sets these numbers, hundreds for a word, and no column has a name.
 #
-# PyTorch has attention built in as one call. All words go in three times: every word asks, is asked, and has something
-# to give. Out come the numbers that each has collected. `embed` looks up the row of each word in the table; behind `#`
+# PyTorch has attention built in as one call. All words go in three times, as every word plays three parts, which this
+# page takes up one by one: it asks, it is asked, and it has something to give. Out come the numbers that each has collected. `embed` looks up the row of each word in the table; behind `#`
 # stands the shape of what a line makes, here eight words of four features.
 
 # %%
@@ -93,8 +93,7 @@ both = {
 }
 lesson = (
     "Only the bars have moved. “it” looks the same way in both sentences: the look "
-    "decides nothing. What decides is what the last word hands over. A bright line is "
-    "a number, not a reason."
+    "decides nothing. What decides is what the last word hands over."
 )
 display.collects(
     {"it was": ["thirsty", "sweet"]},
@@ -210,6 +209,8 @@ exercises.one_head.check_scores.folded(my_scores)
 powers = (scores / math.sqrt(4)).exp()  # (m,)
 weights = powers / powers.sum()         # (m,)
 mixed = weights @ values                # (m,) x (m, d) -> (d,)
+
+# %% tags=["hide-input"]
 display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-collects")
 
 # %% [markdown]
@@ -309,10 +310,11 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # the animal and all the food in sight, and cats and kittens outvote one *sweet*. The first two sentences went well
 # only because the cat and the milk were a draw.
 #
-# Better not to count who is there, but to ask: *is something said about an animal?* Then the question is no longer the
-# word's own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number: what a word has
-# in the column *quality* asks for *animal*, twice as loudly. *It* has a 1 there. *Thirsty* and *sweet* have a 2, so they
-# will ask for animals, too; but we only listen to *it*.
+# Here is a better plan: look for animals, and bring back not *that* they are animals, but what is *said* of them, their
+# quality. *Thirsty* is said of an animal, and *sweet* is not. So *it* has to ask for animals alone, and its query is no
+# longer its own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number, a 2 that
+# turns *quality* into a question for *animal*. *It* has a 1 of quality, so it asks. (*Thirsty* and *sweet* will ask,
+# too; but we only listen to *it*.)
 
 # %% tags=["hide-input"]
 to_query = torch.zeros(4, 4)
@@ -344,53 +346,62 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 # </details>
 # <details name="bars"><summary>Neither.</summary>
 #
-# The animals do mislead. But look at the shorter bar in both sentences: *thirsty* is itself a bit of an animal.
+# The bar of *animal* does mislead. But press both sentences and follow the bar of *quality*: nearly gone with *sweet*,
+# long with *thirsty*, which is itself a bit of an animal.
 #
 # </details>
 #
-# A head has three more matrices. Press them in, one after the other, and try the first two sentences each time. The
-# third is where $W_K$ is needed.
+# A head has three more matrices. Press them in, one after the other, and try all three sentences each time: one of them
+# needs a second number in $W_Q$. The dashed line is at 3/8, the average quality of the eight words, 1 of *it* and 2 of
+# the last word. *It* would get that by looking at all alike, without a question. More is a *yes*.
 
 # %% tags=["hide-input"]
-found_by = torch.eye(4)[:, [0, 3]]                # (e, d), animal and quality
-asks, as_it_is = torch.zeros(4, 2), torch.eye(4)  # (e, d), (e, e)
-asks[3] = torch.tensor([2.0, 1.0])
+found_by, as_it_is = torch.eye(4)[:, [0, 3]], torch.eye(4)  # (e, d), (e, e)
+too = to_query.clone()
+too[3, 3] = 1.0  # quality asks for quality, too
+asks = too[:, [0, 3]]  # (e, d), animal and quality
 hand_over, write = torch.zeros(4, 4), torch.zeros(4, 4)
 hand_over[3, 3] = write[3, 0] = 1.0  # quality, which is written as animal
 steps = {
     "W_Q": (to_query, as_it_is, as_it_is, as_it_is),
     "+ W_V": (to_query, as_it_is, hand_over, as_it_is),
     "+ W_O": (to_query, as_it_is, hand_over, write),
+    "+ 1 in W_Q": (too, as_it_is, hand_over, write),
     "+ W_K": (asks, found_by, hand_over, write),
 }
 
 # %% tags=["hide-input"]
 notes = [
-    "",
-    "A word hands over its quality now, and nothing else. On the dashed line is the "
-    "average, 3/8: “because”, which asks for nothing, gets that. Beyond it is a yes.",
-    "What comes home as quality is written as animal: in a model it is added to the row "
-    "of “it”, and there the column animal is to grow.",
-    "A word is found by its quality, too, and “it” asks with (2, 1): d is 2, the root √2.",
+    "W_Q: a 2 in row quality, column animal. The query of “it” is (2, 0, 0, 0).",
+    "W_V: a 1 in row quality, column quality. A word hands over its quality, and "
+    "nothing else.",
+    "W_O: a 1 in row quality, column animal. What comes home as quality is written as "
+    "animal: in a model it is added to the row of “it”, whose animal is to grow.",
+    "“It” asks for quality, too: its query is (2, 0, 0, 1).",
+    "W_K: a word is found by animal and quality alone; nobody asked for food or action. "
+    "The query is (2, 1), and no score changes. But d is 2, and the root √2, not 2.",
 ]
 replies = {
     "cats … sweet": [
         "The cats are found, and bring what they are: animal, where a drink is sweet.",
         "The cats take the weight and bring nothing: right.",
         "Still right.",
-        "Still right.",
+        "Still right, but closer: “sweet” has quality, and is found a little.",
+        "Right, and clearer.",
     ],
     "milk … thirsty": [
         "Here “thirsty” is the animal that is found, and it brings its quality along.",
         "“thirsty” has 2 of animal, so it is found, and brings 2 of quality: right.",
         "Still right.",
-        "Still right, and clearer.",
+        "Right, and clearer.",
+        "Right, and clearer still.",
     ],
     "cats … thirsty": [
         "Two cats, and “thirsty” beside them.",
         "Wrong: two cats keep the weight; “thirsty” has 2 of animal against their 3.",
         "Still wrong: W_O changes nobody's weight.",
-        "Right at last: by the 1, “thirsty” scores 6, as much as a cat.",
+        "Right at last: “thirsty” scores 6, as much as a cat.",
+        "Still right, and a little clearer.",
     ],
 }
 
@@ -414,11 +425,30 @@ display.collects(
     line=(3 / 8, "no", "yes"),
     notes=told,
     asks="“It” = animal?",
-    receives=["+ W_O", "+ W_K"],
+    receives=["+ W_O", "+ 1 in W_Q", "+ W_K"],
     unjudged=["W_Q"],
 )
 
 # %% [markdown]
+# The 1 in $W_Q$ turned the third sentence, not $W_K$. But why 2 and 1? Here is what *it* collects with other pairs, all
+# with $W_K$.
+
+# %% tags=["hide-input"]
+tried = {}
+for pair in ((1, 0), (2, 0), (1, 1), (2, 1)):
+    asking = torch.zeros(4, 2)  # (e, d)
+    asking[3] = torch.tensor(pair)
+    tried[str(pair)] = [
+        attend(embed(words) @ asking, embed(words) @ found_by, embed(words))[0][it, 3]
+        for words in (last["cats … sweet"], last["cats … thirsty"])
+    ]
+display.show(tried, columns=["cats … sweet", "cats … thirsty"])
+
+# %% [markdown]
+# The first number should be below 3/8, the second above. With (1, 0) the second is a narrow *yes*. With (2, 0) it is a
+# *no*: the cats keep the weight. With (1, 1) *sweet* is found so well that the first is a *yes*, too. Only (2, 1) is far
+# from the line on both sides.
+#
 # Here are the four, set by hand; in a model, training finds their numbers. $W_Q$ says what a word **asks for**, $W_K$
 # what it is **found by**, $W_V$ what it **hands over** when it is found, and $W_O$ what that is **written as**, in the
 # row of the word that asked. On the left of the first three stand the features of a word; their number is e, here 4.
@@ -439,14 +469,17 @@ for words in last.values():
     four, _ = attend(rows @ W_Q, rows @ W_K, rows @ W_V)              # (8, 2), (8, 8)
     wide, _ = attend(rows @ asks, rows @ found_by, rows @ hand_over)  # (8, 4), (8, 8)
     torch.testing.assert_close(four @ W_O, wide @ write)
-    as_before, by_root = (
-        attend(query, rows @ found_by, rows @ hand_over)[0][it, 3].item()
-        for query in (rows @ asks / math.sqrt(2), rows @ to_query[:, [0, 3]])
-    )
-    assert (as_before > 3 / 8) == (words[-1] == "thirsty")
-assert by_root < 3 / 8 < as_before  # of the third sentence
-torch.testing.assert_close(torch.tensor(idle), torch.full((12,), 3 / 8))
-print("✓ The last step is these four. With √4 its 1 is enough; without the 1, √2 is not.")
+    w_q = asks * torch.tensor([1.0, 0])  # without the 1
+    for question, as_key, full in (
+        (too, as_it_is, True),
+        (asks, found_by, True),
+        (to_query, as_it_is, False),
+        (w_q, found_by, False),
+    ):
+        said = attend(rows @ question, rows @ as_key, rows @ hand_over)[0][it, 3] > 3 / 8
+        assert said == (words[-1] == "thirsty" and (full or words[0] == "milk"))
+torch.testing.assert_close(torch.tensor(idle), torch.full((15,), 3 / 8))
+print("✓ With the 1, all three are right; without it, the third is wrong: W_K or no W_K.")
 
 # %% [markdown]
 # ## How far along the arrow
@@ -486,15 +519,6 @@ display.needle(
 # equal. Make the arrow longer, and the winners take more. Can you turn it so that *it* collects more with *sweet* than
 # with *thirsty*? The figure says when you have found it.
 
-# %% tags=["proof"]
-away = torch.tensor([-1.0, 1.0])
-sweet, thirsty = (
-    ((rows @ W_K @ away / math.sqrt(2)).softmax(-1) @ rows @ W_V)[0].item()
-    for rows in (SWEET_EMBEDDINGS, EMBEDDINGS)
-)
-assert sweet > 2 * thirsty
-print("✓ There is such an arrow: more than twice as much with sweet as with thirsty.")
-
 # %% [markdown] name="thirsty-or-sweet"
 # ## Thirsty or sweet?
 #
@@ -520,6 +544,17 @@ why += "hand over their quality."
 game["milk and cream vanished … sweet"] = (number, true, why)
 end = "If you foresaw all six, you read the head and not the sentences."
 display.scoreboard(game, 3 / 8, "Is “it” an animal?", name="answers", end=end)
+
+# %% tags=["proof"]
+away = torch.tensor([-1.0, 1.0])
+sweet, thirsty = (
+    ((rows @ W_K @ away / math.sqrt(2)).softmax(-1) @ rows @ W_V)[0].item()
+    for rows in (SWEET_EMBEDDINGS, EMBEDDINGS)
+)
+assert sweet > 2 * thirsty
+print(
+    "✓ The puzzle of the arrow can be solved: more than twice as much with sweet as with thirsty."
+)
 
 # %% [markdown]
 # ## A head that nobody set by hand
@@ -686,7 +721,7 @@ print("✓ The formula is what autograd finds.")
 #
 # In a module, an optimiser can train the four matrices. They begin at random, divided by a root, so that a product with
 # them is about as large as what goes in. What goes in are rows of words: those that ask are called `query` here, as in
-# PyTorch's module, and their queries, behind $W_Q$, `q`. Values are as wide as queries, as is usual. Where `query`, `key`
+# PyTorch's module, and their queries, behind $W_Q$, `q`.  Where `query`, `key`
 # and `value` are the same rows, this is **self-attention**.
 
 
