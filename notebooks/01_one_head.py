@@ -381,6 +381,8 @@ notes = [
     "W_K: a word is found by animal and quality alone; nobody asked for food or action. "
     "The query is (2, 1), and no score changes. But d is 2, and the root √2, not 2.",
 ]
+
+# %% tags=["hide-input"]
 replies = {
     "cats … sweet": [
         "The cats are found, and bring what they are: animal, where a drink is sweet.",
@@ -552,9 +554,7 @@ sweet, thirsty = (
     for rows in (SWEET_EMBEDDINGS, EMBEDDINGS)
 )
 assert sweet > 2 * thirsty
-print(
-    "✓ The puzzle of the arrow can be solved: more than twice as much with sweet as with thirsty."
-)
+print("✓ The puzzle of the arrow has an answer: over twice as much with sweet.")
 
 # %% [markdown]
 # ## A head that nobody set by hand
@@ -721,7 +721,7 @@ print("✓ The formula is what autograd finds.")
 #
 # In a module, an optimiser can train the four matrices. They begin at random, divided by a root, so that a product with
 # them is about as large as what goes in. What goes in are rows of words: those that ask are called `query` here, as in
-# PyTorch's module, and their queries, behind $W_Q$, `q`.  Where `query`, `key`
+# PyTorch's module, and their queries, behind $W_Q$, `q`. Where `query`, `key`
 # and `value` are the same rows, this is **self-attention**.
 
 
