@@ -351,8 +351,8 @@ display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-qu
 #
 # </details>
 #
-# A head has three more matrices. Press them in, one after the other, and try all three sentences each time: one of them
-# needs a second number in $W_Q$. The dashed line is at 3/8, the average quality of the eight words, 1 of *it* and 2 of
+# A head has three more matrices. Press them in, one after the other, and try all three sentences each time: with the 2,
+# one of them needs a second number in $W_Q$. The dashed line is at 3/8, the average quality of the eight words, 1 of *it* and 2 of
 # the last word. *It* would get that by looking at all alike, without a question. More is a *yes*.
 
 # %% tags=["hide-input"]
@@ -481,7 +481,7 @@ for words in last.values():
         said = attend(rows @ question, rows @ as_key, rows @ hand_over)[0][it, 3] > 3 / 8
         assert said == (words[-1] == "thirsty" and (full or words[0] == "milk"))
 torch.testing.assert_close(torch.tensor(idle), torch.full((15,), 3 / 8))
-print("✓ With the 1, all three are right; without it, the third is wrong: W_K or no W_K.")
+print("✓ With 2 and 1, all three are right; 2 alone gets the third wrong, W_K or not.")
 
 # %% [markdown]
 # ## How far along the arrow
