@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty . so the *cat wanted more .*
@@ -221,7 +221,8 @@ display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
 #
 # **In reading order, a reshape moves the walls and a transpose moves the words.** On the
 # [shelf](04_reshape_trick.ipynb#cell-id=strides) it is the reverse: this transpose moves nothing, and this reshape copies
-# every number.
+# every number, since `y` itself came from a transpose. (A tensor that was laid down words first is reshaped without a
+# copy, and just as wrongly.)
 
 # %% tags=["proof"]
 for words, shares, sum_of in (  # head 1 asks about the animal
@@ -251,8 +252,8 @@ print("✓ In each of the three houses “it” hears the words in its room, and
 # ## Who let the cheese in
 #
 # Would a trained model notice? Take the [storyteller](10_a_little_world.ipynb), and let it attend in each of the three
-# houses. With a start mark, `/`, our sentences have 12 words each up to *so the*. Reshaped, both go on with *cheese*. What
-# has the last *the* heard?
+# houses. With a start mark, `/`, our sentences have 12 words each up to *so the*. Reshaped, both go on with *cheese*. (It hears no later
+# word, by the mask of the next chapter.) What has the last *the* heard?
 #
 # <details name="cheese"><summary>Both whole sentences, mixed up.</summary>
 #
@@ -470,8 +471,9 @@ caught(passed, [*tests])
 # %% [markdown]
 # Last chapter's test takes a single sentence, and a batch of one is in order even after a reshape.
 #
-# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Ours are too much alike for the batch taken
-# > for words: alone, *thirsty* collects its own 2 of quality, in the batch half of it and half of *sweet*, 2 as well.
+# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Ours are too much alike to show the
+# > mistake *batch as words*: alone, *thirsty* collects its own 2 of quality; in the batch it collects half of that and
+# > half of the 2 of *sweet*, which is 2 again.
 #
 # <details><summary>And in cross-attention?</summary>
 #
