@@ -79,7 +79,7 @@ read_aloud([1, 2, 4, 8])
 # </details>
 #
 # Here are 200 stories of each. A story is *possible* if the rules of its world can tell it: nobody chases himself, and no
-# duck turns into a fox. *One animal twice* is a share of the animals to which something is done: they do it to themselves.
+# duck turns into a fox. *One animal twice* is the share of deeds that an animal does to itself.
 # Red words differ from the first story.
 
 
@@ -127,8 +127,8 @@ told = {name: told_by(*found) for name, found in zip(names, cuts.values())}
 display.stories(told, columns, name="four-cuts")
 
 # %% [markdown]
-# (All four draw with the same random numbers.) Uncut, the dog chases the dog, and 67 % of those to whom something is done do
-# it to themselves. So a number that stands in no matrix keeps a dog and a cat apart. How?
+# (All four draw with the same random numbers.) Uncut, the dog chases the dog, and in 67 % of the deeds, who does it and whom it is done to
+# are the same animal. So a number that stands in no matrix keeps a dog and a cat apart. How?
 
 # %% tags=["proof"]
 for count, (facts, tales) in cuts.items():
@@ -449,8 +449,9 @@ display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 # the 0.97 under *food*.
 #
 # The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six.
-# They multiply just as many numbers. What is left is the time of so many calls. Milliseconds for 512 features, once
-# measured [on a CPU](15_speed.ipynb):
+# They multiply just as many numbers. But the list starts
+# more calls, and stacks all weights at the end, which copies them. Milliseconds for 512 features, once measured [on a
+# CPU](15_speed.ipynb); another machine may see less of it, or nothing:
 
 # %% tags=["hide-input"]
 times = {}
