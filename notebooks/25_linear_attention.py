@@ -61,8 +61,8 @@ display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 # %% [markdown] name="linear-attention"
 # ## Multiply keys and values first
 #
-# Where does a page come from? Two matrix products make attention, and only the softmax between them forbids to begin
-# with the second. So replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
+# Where does a page come from? Two matrix products make attention, and only the softmax between them keeps us from
+# starting with the second. So replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
 # features positive. Then keys and values can be multiplied before any query comes. This is **linear attention**
 # [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1. How many numbers stand
 # between the two products?
@@ -123,12 +123,12 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
 # \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
 #
-# Now the kitten can be explained. Its key is 0.6 of the cat's, so the page says before: the kitten is 0.6 in the hall.
-# Erasing that under the kitten's key takes 0.6 of it from the cat: 1 − 0.6 · 0.6 = 0.64 is left. Then the kitchen is
-# written with 1, and 0.6 of that is the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the
+# Now the kitten can be explained. The product of its key and the cat's is 0.6, so before anything is told of the
+# kitten, the page has 0.6 of it in the hall. Erasing these 0.6 under the kitten's key takes 0.6 of them from the cat:
+# 1 − 0.6 · 0.6 = 0.64 is left in the hall. Then the kitchen is written with 1, and 0.6 of that is the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the
 # delta rule. Only the gate lets it fade, by half with each token.
 #
-# Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,S - v
+# Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,\bar S - v
 # \rVert^2$**. The state is a small linear model, trained while it reads.
 #
 # The *token* decides on α and β: α can be 1 as long as all shall stay, and 0 for the one token that clears the page. In Qwen3-Next, α is one number for each head [[Qwen

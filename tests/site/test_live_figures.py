@@ -564,6 +564,7 @@ def duel(data):
     bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
     yield None, ["Guess what the heads say"], {bold: [""] * 6, small: [""] * 6}
     shown, guessed, rights, foreseen = [""] * 6, [""] * 6, 0, 0
+    beside = {f".aa-stage svg text:nth-of-type({bar})": [""] * 6 for bar in (2, 3)}
     for done, place in enumerate((2, 0, 5), 1):
         *beginning, _, last = names[place].split()
         x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
@@ -573,9 +574,13 @@ def duel(data):
         rights, foreseen = rights + right, foreseen + (says == "food")
         shown[place] = f"{says}, {'right' if right else 'wrong'}"
         guessed[place] = f"your guess {'✓' if says == 'food' else '✗'}"
+        for found, number in zip(beside.values(), numbers, strict=True):
+            found[place] = f"{number:.2f}"
         said = [" : ".join(f"{number:.2f}" for number in numbers) + f", {says}"]
         said += [f"You foresaw {foreseen} of {done}; the heads are right in {rights} of {done}."]
-        yield ("button", f"food: {names[place]}", ""), said, {bold: [*shown], small: [*guessed]}
+        moved = {bar: [*found] for bar, found in beside.items()}
+        marks = {bold: [*shown], small: [*guessed]}
+        yield ("button", f"food: {names[place]}", ""), said, marks | moved
     assert rights < 2
     (before, _), *repairs = data["rounds"]
     for (repair, _), count in zip(repairs, (4, 4, 6), strict=True):
