@@ -49,14 +49,14 @@ ALL_25 = torch.stack([scene(*both) for both in GRID.tolist()])  # (25, 4, 4)
 display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
-# Give *drank* a head of width 1, so that query, key and value are one number each, and each matrix is one column that
+# Give *drank* a head of width 1. Then query, key and value are one number each, and each matrix is one column, which
 # picks features:
 #
 # | a word's query, $W_Q$ | its key, $W_K$ | its value, $W_V$ |
 # |---|---|---|
 # | its *action* | its *animal* + its *food* | its *warmth* |
 #
-# Both sentences then get the same weights, as no key holds any warmth. (`one` is the code of the last chapter.)
+# No key holds any warmth, so both sentences get the same weights. (`one` is the code of the last chapter.)
 
 # %%
 picks = torch.eye(4)  # the columns 1 0 0 0, 0 1 0 0, and so on
@@ -66,19 +66,19 @@ queries, keys = x @ action, x @ (animal + food)  # (4, 1)
 _, weights = one.attend(queries, keys, x @ warmth)
 rows = [keys @ queries[drank], weights[drank]]  # (4,)
 rows += [weights[drank] * each[:, 3] for each in (x, y)]
-names = ["score", "weight", "warm cat", "warm milk"]  # and what each word pours in
+names = ["score", "weight", "poured in: warm cat", "poured in: warm milk"]
 display.show(torch.stack(rows), names, CLAUSE)
 
 # %% [markdown]
-# *Drank* has the query 2, *cat* and *milk* both have the key 3. So both score 6, and the same score gets the same weight,
-# 0.50. In the first sentence they pour in 1.00 and −1.00, in the second −1.00 and 1.00: both times the glass is
-# lukewarm, and nothing that *drank* brings home says which was warm.
+# *Drank* has the query 2, *cat* and *milk* both have the key 3. So both score 6, and both get the weight 0.50. In the
+# first sentence, the warm cat pours in 1.00 and the milk −1.00; in the second, the cat pours in −1.00 and the warm milk
+# 1.00. Both times the glass is lukewarm, and nothing that *drank* brings home says which of the two was warm.
 #
 # ## Lean towards the cat
 #
-# But who says that it must be halves? In the figure you set the share of the cat by hand, and the milk gets the rest. (A
-# head would set it by its scores.) A point is a scene: the warmer the cat, the farther to the right; the warmer the milk,
-# the higher up. Beside it stands what *drank* brings home.
+# But who says that it must be halves? In the figure you set the share of the cat by hand, and the milk gets the rest. A
+# point is a scene: the warmer the cat, the farther to the right; the warmer the milk, the higher up. Beside the point
+# stands what *drank* brings home.
 #
 # Your task: **lean the head until it can tell the two sentences apart.** Then press *confuse the head*.
 
@@ -87,15 +87,15 @@ scenes = {"warm cat": (2.0, -2.0), "warm milk": (-2.0, 2.0), "hot milk": (0.0, 4
 display.lukewarm(scenes, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
-# Any share but one half does it. And then comes a third scene, from which the same number comes home as from *warm cat*.
-# Whatever share you choose, there is one; drag it along its line, and the number stays. At a share of 0.75<!-- setting -->
-# one such scene is *hot milk*, a cat neither warm nor cold beside milk of 4.
+# Any share but one half does it. But then comes a third scene, from which the same number comes home as from *warm cat*.
+# Whatever share you choose, there is such a scene: drag it along its line, and the number stays. At a share of
+# 0.75<!-- setting --> one of them is *hot milk*, with a cat neither warm nor cold beside milk of 4.
 #
 # One number cannot hold two unknowns. It says on which line a scene lies, but not where on the line. Now call in *a second
-# head*, with the shares exchanged. It has another line, and two lines cross in one point. (At one half they lie on each
-# other: two heads that look alike are one.)
+# head*, with the shares exchanged. It has another line, and the two lines cross in one point. (Only at one half they are
+# the same line: two heads that look alike are one.)
 #
-# Would a larger glass help the one head, in which each word pours all of its four features?
+# Would a larger glass help the one head? Let each word pour in all four of its features:
 
 # %%
 lean = torch.tensor([0.0, 0.75, 0.0, 0.25])  # the weights of drank, one per word
@@ -103,16 +103,15 @@ confused = {name: lean @ scene(*scenes[name]) for name in ("warm cat", "hot milk
 display.show(torch.stack([*confused.values()]), [*confused], FEATURES)
 
 # %% [markdown]
-# The same row, number by number. And other values? With $w$ for the weights of *drank*, the head brings home $w$ times the
-# values. Move the brackets:
+# The same row, number by number. And any other $W_V$? Write $w$ for the weights of *drank* and $X$ for the words. The head
+# brings home $w$ times the values, and the brackets can be moved:
 #
 # $$w\,(X W_V) = (w X)\,W_V$$
 #
-# On the left, each word is first turned into what it gives, and then these are poured together. On the right, the words
-# themselves are poured together first, and $W_V$ is given the mix. Both sides are equal, so look at the right: the mix
-# $wX$ is the row of the table, the same for both scenes. Choose any $W_V$ you like, it only ever sees that mix, and so
-# does everything after it. All this holds as long as $w$ is the same in all scenes, as it is here, where no key holds any
-# warmth. At the end, you will see what a head does whose keys hold it.
+# On the left, each word is turned into what it gives, and then all is poured together. On the right, the words themselves
+# are poured together first, and $W_V$ is given the mix. So whatever $W_V$ you choose, it only ever sees the mix $wX$. That
+# is the row of the table, and it is the same for both scenes. This holds as long as $w$ is the same in both, and it is,
+# since no key holds any warmth. The last section looks at keys that do.
 
 # %% tags=["proof"]
 for _ in range(100):
@@ -131,9 +130,8 @@ print("✓ With a hundred random W_V, warm cat and hot milk still bring home the
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
-# What *drank* collects from the two is put side by side, which is called **concatenation**. $W_O$ is one matrix for both:
-# its first row writes the number of head 1 under *animal*, its second that of head 2 under *food*, and what the rows write
-# is added up.
+# What *drank* collects from the two is put side by side, which is called **concatenation**. One matrix $W_O$ follows: its
+# first row writes the number of head 1 under *animal*, its second row that of head 2 under *food*.
 
 # %% tags=["fold-input"]
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
@@ -187,8 +185,8 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Here are the six sentences again. Each head has a bar, head 1 says *animal* and head 2 *food*, and the longer bar counts.
-# Guess what the heads will say. How many of six will they get?
+# Here are the six sentences again. Each head has a bar: head 1 says *animal*, head 2 *food*, and the longer bar counts.
+# The single head got five. How many will the two get? Say a number before you press.
 
 # %% tags=["hide-input"]
 less = one.W_K.clone()
@@ -235,10 +233,10 @@ for start, words in six.items():
 print("✓ The first bars are what two_heads writes for “it”.")
 
 # %% [markdown]
-# Four, where the single head got five. Head 1 is still the same, but it has a harder task: it need not pass a line any
-# more, it must beat a rival, who can be wrong as well. In *cats … thirsty* there is no food to take the weight of head 2. So it goes to *it*
-# itself, 0.45, and to *thirsty*, 0.22; both hand over quality, and 0.90 of *food* beats 0.67 of *animal*. In
-# *milk … sweet* head 1 goes astray in the same way. Three repairs wait under the figure. Choose one, then press it:
+# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In
+# *cats … thirsty* there is no food that head 2 could look at. So its weight goes to *it* itself, 0.45, and to *thirsty*,
+# 0.22. Both hand over quality, and 0.90 of *food* beats 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the
+# same way. Three repairs wait under the figure. Choose one, then press it:
 #
 # <details name="repair"><summary>Let <em>it</em> ask twice as loudly.</summary>
 #
@@ -254,13 +252,13 @@ print("✓ The first bars are what two_heads writes for “it”.")
 # <details name="repair"><summary>Subtract the rival's noun in the key: an animal is no food.</summary>
 #
 # Six of six, by one −1 in each $W_K$. *Thirsty* has 2 of *animal*, so head 2 gives this word the score
-# $2 \cdot (-2) + 1 \cdot 2 = -2$ instead of 2. That leaves 0.40 of *food*, against 0.66. (With its −1, head 1 alone could
-# tell all six apart, too, if somebody told it to say yes from, say, one half on. A rival needs no such line.)
+# $2 \cdot (-2) + 1 \cdot 2 = -2$ instead of 2. That leaves 0.40 of *food*, against 0.66.
 #
 # </details>
 #
-# More heads are not better by themselves; each has to look in the right place. In a model, no one sets these numbers by
-# hand: training moves all of them at once, signs included.
+# More heads are not better by themselves: each has to look in the right place. (With its −1, head 1 alone tells all six
+# apart as well, but only if somebody tells it from which number on it should say yes. Beside a rival it needs no such
+# line.) In a model no one sets these numbers by hand: training moves all of them at once, signs included.
 
 # %% [markdown]
 # ## A list of heads
@@ -278,8 +276,7 @@ print("✓ The first bars are what two_heads writes for “it”.")
 #
 # </details>
 #
-# Each head is a small module that takes the words and returns what it has collected. All share one $W_O$, so no head
-# holds it.
+# Each head is a small module, which returns what it has collected. All share one $W_O$, so no head holds it.
 
 
 # %%
@@ -304,9 +301,8 @@ class Head(nn.Module):
 
 
 # %% [markdown]
-# Put h of them into a list; `forward` runs them one after the other. With e for the width of the model, the number of
-# features of a word, each head works at the width $d = e / h$. So the results side by side are e wide again. (The pair of *Two glasses*
-# made do with width 1.)
+# Put h of them into a list; `forward` runs them one after the other. If a word has e features, each head works at the
+# width $d = e / h$, so the results side by side are e wide again.
 
 
 # %%
@@ -386,9 +382,9 @@ print("✓ From a Python list come the same outputs, but only W_O is trained and
 # ## Which would you rather train?
 #
 # Now let training find the matrices. In 25 scenes, *drank* is to receive the cat's warmth under *animal* and the milk's
-# under *food*. One head of width 4 runs against two of width 2, with 64 numbers each. The keys are made of words whose
-# warmth is set to 0, so the weights are the same in all scenes, and the proof above holds. Where will the 25 answers of
-# the one head end? Choose, then press *train*.
+# under *food*. One head of width 4 runs against two of width 2, with 64 numbers each. The keys are made from words
+# without their warmth, so the weights are the same in all scenes, as above. Where will the 25 answers of the one head
+# end? Choose, then press *train*.
 #
 # <details name="answers"><summary>Near their scenes, all a little off.</summary>
 #
@@ -460,8 +456,8 @@ print(
 # At step 50 you can hardly tell the two apart: both nets are nearly a line. The net of one head never leaves it, and stays
 # 1.00 off (root mean square, in each of the two numbers), however long it trains. The net of two unfolds onto the crosses.
 #
-# And a head whose keys may see the warmth? Its weights move with the scene, so the proof does not bind it. It can wriggle
-# out, slowly: of 20 such heads, 17 come below 0.10 in five times as many steps. The fold shows how one of them cheats.
+# And a head whose keys do hold the warmth? Its weights move with the scene, so the two brackets above do not bind it. It
+# finds a way out, but slowly: of 20 such heads, 17 come below 0.10 in five times as many steps. The fold shows how.
 
 # %% [markdown] name="a-head-that-cheats"
 # <!-- deeper: A head that cheats -->
