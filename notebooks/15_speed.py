@@ -3,12 +3,12 @@
 #
 # *Why is my attention slow, what do I change, and how do I know?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# On a CPU, without gradients, `nn.MultiheadAttention` evaluates 2,048 tokens in 109 ms. (It has eight heads
-# and `batch_first=True`.) You have no use for the attention weights that come back, so you write `need_weights=False`. Now
-# it takes 98. How long will it take once you switch off PyTorch's own shortcut for this call, the **fast path**?
+# On a CPU, `nn.MultiheadAttention` with eight heads evaluates 2,048 tokens in 109 ms. You have no use for the attention
+# weights that come back, so you write `need_weights=False`. Now it takes 98. For such calls PyTorch has a shortcut of its
+# own, the **fast path**. How long will the call take once you switch the shortcut off?
 
 # %% tags=["hide-input"]
 import os
@@ -85,14 +85,25 @@ assert 1.5 < low < up < 2
 print("✓ The three calls give the same output, up to rounding.")
 
 # %% [markdown]
-# Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same,
-# but every line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. The
-# fast path prints it even when you decline. This chapter is about receipts that nobody asked for.
+# Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same, but every
+# line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. The
+# fast path prints it even when you decline.
 #
-# **On a GPU** the weights cost more than here, the fast path is a trap with a mask alone, and the fused kernels have other
-# conditions: [see there](#cell-id=and-on-a-gpu) first. Unless a label says otherwise, a time is of
-# such a call on a CPU: evaluated without gradients, b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
-# **rounds**. `make bench`, in this book's repository, measures yours (on Linux).
+# This chapter is about receipts that nobody asked for. There are five on a CPU, and each takes one line to decline:
+#
+# | the receipt is printed … | decline it by | ms |
+# |---|---|---|
+# | … because you [ask for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` | 113 → 58 |
+# | … by PyTorch's [fast path](#cell-id=the-fast-path), even so | switch it off | 98 → 56 |
+# | … by the fast path, under a [mask](#cell-id=the-price-of-a-mask) | switch it off | 201 → 72 |
+# | … as a mask for every head | one mask for all: `(n, m)` or `(b, m)` | 116 → 72 |
+# | … where the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last in one piece | |
+#
+# (The first row is of this book's class; 72 and 116 are of training mode, which is always off the fast path.)
+#
+# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. Unless a label says
+# otherwise, a time here is of one call without gradients: b = 1, n = 2,048, width e = 512, h = 8, the median of at least
+# seven rounds. `make bench`, in this book's repository, measures yours (on Linux).
 
 # %% tags=["hide-input"]
 RUN = measured.load()["provenance"]
@@ -162,14 +173,14 @@ assert four[1] / two[1] < 2.1
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
 # %% [markdown]
-# Half the time; and in training, forward and backward, a tenth of the memory, and less the longer
-# your sequences are. Yet this class and PyTorch's both return the weights unless you write `need_weights=False`.
+# Half the time; and in training, forward and backward, a tenth of the memory, and less the longer your sequences are.
 
 # %% [markdown] name="the-fast-path"
 # ## When does the fast path run, and what does it skip?
 #
-# It is one operation in C++, so it skips PyTorch's Python, and the fused kernel with it: on a CPU it goes step by step.
-# Is it a shortcut at all? The table divides the time without it by the time with it: below 1, switching it off pays.
+# The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
+# step by step. Is it a shortcut at all? The table divides the time without it by the time with it: below 1, switching it
+# off pays.
 
 # %% tags=["hide-input"]
 switched = {"need_weights=False": {}, "with weights": {}}
@@ -188,11 +199,11 @@ columns = [*switched["need_weights=False"]]
 display.show(table, columns=columns, corner="time off the fast path ÷ on it")
 
 # %% [markdown]
-# On short sequences it is. On long ones, what it skips is what you wanted, unless you want the weights. (Off it, the
-# second row's calls are in training mode, in runs of their own.)
+# On short sequences it is one. On long ones, what it skips is what you wanted, unless you want the weights. (In the second
+# row, the calls off the path are in training mode, in runs of their own.)
 #
-# Are you on it? Of each call that is not, PyTorch notes the reason, and tells nobody, unless the input is a nested tensor, which
-# the other path cannot take. So send one:
+# Are you on it? PyTorch notes why a call is not, and tells nobody. But a nested tensor cannot take the other path, so it
+# gets the reason as an error. Send one:
 
 
 # %%
@@ -230,11 +241,11 @@ for words in said.values():
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
 # %% [markdown]
-# `eval()` alone does not take you there. A mask of floats keeps a call off, too, and so do keys that are not the queries.
+# `eval()` alone does not take you there: gradients must be off as well. A mask of floats keeps a call off, and so do keys
+# that are not the queries.
 #
-# If `why_not` is silent and your sequences are long, write, on a CPU,
-# `torch.backends.mha.set_fastpath_enabled(False)` together with `need_weights=False`. The switch is for the whole program: a call that
-# asks for weights still prints its receipt, and at 2,048 tokens takes a third longer.
+# If `why_not` is silent and your sequences are long, write `torch.backends.mha.set_fastpath_enabled(False)`, and decline
+# the weights as well. The switch is for the whole program. A call that does ask for weights then takes a third longer, at 2,048 tokens.
 
 # %% tags=["proof"]
 FAST, FUSED = "_native_multi_head_attention", "_scaled_dot_product_flash_attention_for_cpu"
@@ -278,9 +289,14 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # Evaluated without weights, PyTorch's class takes 201 ms for a boolean mask, and 66 for the same
 # mask as floats. Should you convert your masks to floats?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="floats"><summary>Yes. It takes a third of the time.</summary>
 #
-# Booleans are not slow: in training mode, so off the fast path, they take 72 ms. The fast path does not take floats, and that is the floats' whole merit.
+# So it does, and you would have to do it in every call. Look what the same booleans take off the fast path.
+#
+# </details>
+# <details name="floats"><summary>No. Something else is slow.</summary>
+#
+# Right. The fast path does not take floats. That is their whole merit.
 #
 # </details>
 
@@ -334,10 +350,10 @@ assert [round(time) for time in numbers] == [66, 201, 72]
 print("✓ Where a bar is called faster, the quartiles do not touch.")
 
 # %% [markdown]
-# Not the booleans are slow, but the path. So switch it off, and keep them. One mask then beats none: with the causal flag, the
-# kernel skips blocks of keys in the future. The last row is a receipt again: a boolean
-# mask is first written out as floats, and one for every head has as many numbers as the weights. Use one mask for all
-# heads, `(n, m)` or `(b, m)`.
+# Not the booleans are slow, but the path: off it they take 72 ms. So switch it off, and keep them. One mask is then faster
+# than none: with the causal flag, the kernel skips blocks of keys in the future. The last row is a receipt again. A
+# boolean mask is first written out as floats, and a mask for every head has as many numbers as the weights. Use one mask
+# for all heads.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
@@ -369,10 +385,10 @@ print(
 )
 
 # %% [markdown] name="which-kernel-runs"
-# ## Why is mine slow?
+# ## When does the fused kernel refuse?
 #
-# You call `F.scaled_dot_product_attention` yourself. It never returns weights; but where the fused kernel
-# refuses a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
+# Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses a
+# call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
 
 # %%
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -418,9 +434,9 @@ for words in answers.values():
 display.show(answers, columns=["PyTorch says"], decimals="<", corner="a call")
 
 # %% [markdown]
-# The usual heads are fine. A mask that needs a gradient gets no reason. Three axes are refused, whatever they
-# hold: write `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and
-# the kernel wants them side by side: write `.contiguous()`.
+# The usual heads, in the first row, are taken. Three axes are refused, whatever they hold: write `q.unflatten(0, (b, h))`, or
+# `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and the kernel wants them
+# side by side: write `.contiguous()`. A mask that needs a gradient is refused without a reason.
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -455,8 +471,7 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 #
 # FlashAttention wants 16 bits as well, and float32 gets the other kernel ([its code](../docs/references.md#flash-attention-code); [the fast
 # path's](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)). So a refusal need not mean
-# step by step. On an A100, with n = 1,024, FlashAttention brought both passes from 41.7<!-- quoted --> ms down to
-# 7.3<!-- quoted --> ([Dao et al.](../docs/references.md#dao-2022), figure 2).
+# step by step.
 
 # %% [markdown]
 # ## How do I know that it helped?
@@ -464,10 +479,12 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer` uses one
 # unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you read the clock.
 #
-# Then let the versions *take turns*, so that both meet the same busy minutes, and divide within each round. The **quartiles** of these
-# ratios enclose their middle half. If one is below 1 and the other above, say "even".
+# Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
+# round. The **quartiles** of these ratios enclose their middle half. If one quartile is below 1 and the other above, say
+# "even".
 #
-# If five rounds put both quartiles on the same side of 1, is one version slower? Two *equal* versions miss "even" this often:
+# Suppose that five rounds put both quartiles on the same side of 1. Is one version slower? Two *equal* versions miss
+# "even" this often:
 
 # %% tags=["hide-input"]
 luck = {}
@@ -527,9 +544,8 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again: a
-# > receipt. It is printed if you ask for weights, on a CPU's fast path, in a layout that the fused
-# > kernel refuses, and as a mask for every head. For long sequences on a CPU:
+# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. Five
+# > things do that, and the table at the top says how to decline each. For long sequences on a CPU:
 # >
 # > ```python
 # > torch.backends.mha.set_fastpath_enabled(False)  # whole program
