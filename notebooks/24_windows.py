@@ -3,19 +3,14 @@
 #
 # *What may a token safely not look at?*
 #
-# *16 minutes and 2 of exercises. Afterwards you can count what a window sees, keep an attention sink,
+# *14 minutes and 2 of exercises. Afterwards you can count what a window sees, keep an attention sink,
 # and say what DeepSeek's indexer computes.*
 #
 # Straight to: [windows](#cell-id=three-keys-each) · [attention sink](#cell-id=the-key-that-must-stay) · [DeepSeek's
 # indexer](#cell-id=sparse-attention)
 #
-# People stand in a long queue, and each of them hears only the two in front. Something happens at
-# the front. Nobody farther back can hear that, yet after a few rounds of passing it on,
-# the news has travelled a long way. So it is for a token in a stack of layers with **sliding-window attention**: what it
-# does not see itself, it may get from a neighbour who has seen it.
-#
-# So far, each word could look at all earlier words. Models of today look at less. A *window* chooses keys by their place.
-# **Sparse attention** chooses them by their content, as DeepSeek's indexer does. (The next chapter keeps no keys at all.)
+# If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take more memory than the
+# model's own 27 billion parameters. It takes a sixth of that:
 
 # %% tags=["hide-input"]
 import math
@@ -29,42 +24,6 @@ from annotated_book import chapters, display
 from attention_doctor.mistakes import MISTAKES
 
 # %% tags=["fold-input"]
-KEEPS = display.COLOURS["m"]
-
-
-def draw_cells(ax, y: int, count: int, full: list, pale: bool = False, wide: int = 1):
-    """Draw a row of cells; runs of full ones are given as (first, how many)."""
-    ax.barh(y, wide * count, 0.7, color=KEEPS, alpha=0.25 * pale, lw=0)
-    for first, many in full:
-        ax.barh(y, wide * many, 0.7, wide * first, color=KEEPS, alpha=0.9, lw=0)
-    edges = [x for i in range(count + 1) for x in (wide * i, wide * i, math.nan)]
-    up = [y - 0.35, y + 0.35, math.nan] * (count + 1)
-    ax.plot(edges, up, color="grey", lw=0.6)
-    ax.barh(y, wide * count, 0.7, fill=False, edgecolor="grey", lw=0.6)
-
-
-# %% tags=["fold-input"]
-length = 18
-ways = {
-    "window of 5": [(13, 5)],
-    "and a sink": [(0, 1), (13, 5)],
-    "5 chosen": [(2, 2), (8, 1), (13, 1), (17, 1)],
-}
-drawing, (ax,) = display.panels(345, 140)
-for y, (name, full) in enumerate(ways.items()):
-    draw_cells(ax, y, length, full, pale=name == "5 chosen")
-ax.set(xticks=[], xlim=(-0.2, length + 0.4), ylim=(2.5, -0.5))
-ax.set_yticks(range(3), ways)
-reads = [sum(many for _, many in full) for full in ways.values()]
-told = [f"{name} reads {read} keys" for name, read in zip(ways, reads)]
-caption = "Full: attended to. Faint: scored, and kept. Empty: gone."
-display.finish(drawing, name="three-ways", alt="; ".join(told), caption=caption)
-
-# %% [markdown]
-# Why bother? If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take 66.6 GB,
-# *more* than the model's own 27 billion parameters, both in 16 bits. With windows in 52 of its 62 layers, it takes 11.2:
-
-# %% tags=["fold-input"]
 long, each = 131_072, 8192  # tokens; bytes of keys and values in a layer
 sizes = {
     "27 billion parameters": 27e9 * 2,
@@ -75,12 +34,18 @@ rows = {name: [size / 1e9] for name, size in sizes.items()}
 display.show(rows, columns=["GB"], decimals=1)
 
 # %% [markdown] name="three-keys-each"
+# In 52 of the 62 layers each token sees only its neighbours. What does it miss? Think of people in a long queue, each of
+# whom hears only the two in front. Something happens at the front. Nobody farther back can hear that, yet after a few
+# rounds of passing it on, the news has travelled a long way.
+#
+# Models of today look at less than the whole text in two ways. A *window* chooses keys by their place. **Sparse
+# attention** chooses them by their content, as DeepSeek's indexer does. (The next chapter keeps no keys at all.)
+#
 # ## Three keys each
 #
 # In a **sliding window** of w keys, each query sees its own key and the w − 1 before it [[Beltagy
-# et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the later keys. The
-# window hides those that are w places earlier or more. Here is the mask for a window of 3, a row for each word that asks; the
-# keys that it does not see are hatched.
+# et al.](../docs/references.md#beltagy-2020)]. A causal mask hides the later keys; the window hides those that are w
+# places earlier or more. Here is the mask for w = 3, with a row for each word that asks; what it does not see is hatched.
 # %%
 one = chapters.load("01_one_head")
 w, places = 3, torch.arange(8)
@@ -93,9 +58,9 @@ assert blocked.equal(block_by_position(places, 8, window=w))
 print("✓ `block_by_position` makes the same mask.")
 
 # %% [markdown]
-# From the third word on, everybody sees three keys, however long the text becomes. So prefill computes about
-# n · w scores, where a causal mask leaves n² / 2. Count it in [tiles](23_tiles.ipynb#cell-id=tiles) of 128, for 131,072
-# tokens and a window of 1,024:
+# From the third word on, everybody sees three keys, however long the text becomes. So prefill computes about n · w scores,
+# where a causal mask leaves n² / 2. For 131,072 tokens and a window of 1,024, in [tiles](23_tiles.ipynb#cell-id=tiles) of
+# 128, less than a fiftieth of the work is left:
 
 # %% tags=["fold-input"]
 tile_rows = torch.arange(131_072 // 128)
@@ -104,29 +69,39 @@ with_window, causal = (tile_rows - first_tiles + 1).sum(), (tile_rows + 1).sum()
 print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
 
 # %% [markdown]
-# Less than a fiftieth of the causal mask's work is left.
+# Hand PyTorch's `flex_attention` the rule: it [skips the tiles](23_tiles.ipynb) outside.
 #
 # Does a window of 3 hold three keys, or three and the query's own? Both readings exist, and a real library mixed them up.
-# It handed its window of w to a kernel that takes the number of keys *before* the query, and everybody saw w + 1 keys [[transformers](../docs/references.md#windows-off-by-one)]: 2,049 for a window of
-# 2,048. To run a window fast, hand PyTorch's `flex_attention` the rule: it
-# [skips the tiles](23_tiles.ipynb) outside.
+# Its kernel took the number of keys *before* the query, and it handed over w. So everybody saw w + 1 keys, 2,049 for a
+# window of 2,048 [[transformers](../docs/references.md#windows-off-by-one)]. No shape changes, and it shows only in texts
+# that are longer than w: count the keys with a weight above zero.
 #
 # ## What a stack of windows sees
 #
-# Now pass the news on. Stack two layers with a window of 3. How many tokens can the last output
-# depend on: 3, 5 or 6?
+# Now pass the news on. Stack two layers with a window of 3. How many tokens can the last output depend on?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="reach"><summary>Three.</summary>
 #
-# Five. The last token sees itself and two more. In the layer below, the farthest of these three has
-# seen two more. Each layer adds w − 1 tokens, since the query's own key takes one place of its window.
+# So many the last token sees itself. But what it sees there has looked around, too, one layer below.
+#
+# </details>
+# <details name="reach"><summary>Five.</summary>
+#
+# Right. The farthest of the three has seen two more, one layer below. Each layer adds w − 1 tokens, since the query's own
+# key takes one place of its window.
+#
+# </details>
+# <details name="reach"><summary>Six.</summary>
+#
+# That would be three more. But the farthest of the three counts itself among its own three.
 #
 # </details>
 #
-# Measure it. If an output depends on a token, its *gradient* with respect to that token is not zero. The figure
-# shows the size of this gradient for each of 30 tokens, relative to the last one's: four new layers with residual
-# connections, the median of 20 draws. How much will the farthest token within reach count: half of the last one, a
-# tenth, a thousandth?
+# So L layers see $(w - 1)\,L + 1$ tokens. The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so
+# $4{,}095 \cdot 32 + 1 = 131{,}041$ tokens *can* count [[Jiang et al., section
+# 2](../docs/references.md#jiang-2023)]. How much does the farthest count? Measure it: the *gradient* of the last output
+# with respect to a token says how much the output depends on it. Here are four new layers, not trained, with residual
+# connections and windows of 3; the gradient is relative to the last token's.
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import CachedAttention, WindowAttention
@@ -175,7 +150,8 @@ ax.set_yticks([], minor=True)
 ax.legend(loc="upper left", fontsize=12)
 first = {name: f"{x[x > 0][0]:.4f}" for name, x in seen.items()}
 caption = (
-    f"How much a token counts. The farthest: {first['4 windows']} through four windows, "
+    "How much a token counts, as a median of 20 draws. The farthest: "
+    f"{first['4 windows']} through four windows, "
     f"{first['global first']} and {first['global last']} with a global layer."
 )
 alt = "; ".join(f"{name}: {share}" for name, share in first.items())
@@ -183,12 +159,13 @@ alt = f"How much the farthest token counts, relative to the last. {alt}."
 display.finish(drawing, name="influence", alt=alt, caption=caption)
 
 # %% [markdown]
-# In general, L layers see $(w - 1)\,L + 1$ tokens. But through four windows the farthest counts 0.0005 of the last: it is
-# in reach, and nearly out of hearing. On the other lines, one of the four layers is **global**: it has a causal mask
-# alone, and the output depends on all tokens. The first of them counts 0.0202 or 0.0267, about as much as any other, since
-# a layer that is not trained looks at all alike. So a global layer buys reach, and only training gives a far token
-# weight. Next is what the last output *can* depend on. Put the global layer at 1 and then at 4: the whole text is lit
-# both times, but at 1 few tokens carry it up.
+# Through four windows the farthest counts 0.0005 of the last: it is in reach, and nearly out of hearing. On the other two
+# lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 0.0202 or 0.0267,
+# about as much as any other far one. So many models put global layers between the windows: Gemma 3 has one after every five
+# windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
+#
+# Which way does the news take? Put the global layer at 1 and then at 4. The whole text is lit both times, but at 1 few
+# tokens carry it up:
 
 # %% tags=["fold-input"]
 display.reach([[3] * 4, [3, 3, None, 3]], name="reach", tokens=14, live_tokens=16)
@@ -202,17 +179,14 @@ for name, windows in stacks.items():
 print("✓ In each of the six stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# The first Mistral 7B (v0.1) has a window of 4,096 and 32 layers, so $4{,}095 \cdot 32 + 1 =
-# 131{,}041$ tokens *can* count [[Jiang et al., section 2](../docs/references.md#jiang-2023)].
-#
-# Here the image of the queue ends: each person can keep only one vector of what was heard, and a
-# detail that nobody found worth passing on is lost. So many models put a global layer between the windows: Gemma 3 has one after every five windows of 1,024 [[Gemma
-# Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
+# Here the image of the queue ends: each person can keep only one vector of what was heard, and a detail that nobody found
+# worth passing on is lost.
 #
 # ## A cache that forgets
 #
-# A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A
-# **rolling cache** drops the oldest key for each one that comes. In the package it is `WindowCache`. Its outputs must be those of a cache that keeps everything, with the window as a mask.
+# A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A **rolling cache** drops the
+# oldest key for each one that comes. The package has it as `WindowCache`. Its outputs are those of a cache that keeps
+# everything, under the window as a mask:
 
 # %%
 from annotated_attention.modern import KVCache, RotaryEmbedding, WindowCache
@@ -227,22 +201,20 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
             print(f"{rolling.length} have come, kept: {rolling.positions.tolist()}")
 
 # %% [markdown]
-# Two tokens are kept, whatever has come. The chunk of three sees the two and its own three; only afterwards are the oldest
-# dropped. The price: a
-# `WindowCache` that has dropped something cannot go back by a few tokens, as [speculative
+# Two tokens are kept, whatever has come. The price: such a cache cannot go back by a few tokens, as [speculative
 # decoding](21_cache.ipynb#cell-id=going-back-and-branching) asks.
 
 # %% [markdown] name="the-key-that-must-stay"
 # ## The key that must stay: the attention sink
 #
-# A rolling cache drops the first tokens of a text first. A model that was trained with all keys
-# in sight then predicts badly, from the moment when they are gone, although these tokens say next to
-# nothing [[Xiao et al., section 3.1](../docs/references.md#xiao-2023)]. Why?
+# Take a model that was trained with all keys in sight, and give it a rolling cache. From the moment when the first tokens
+# of the text are dropped, it predicts badly, although these tokens say next to nothing [[Xiao et al., section
+# 3.1](../docs/references.md#xiao-2023)]. Why?
 #
-# A soft look-up never comes back empty. The weights of a query sum to 1, even if no key is what the
-# head looks for. So heads learn to put what they do not need onto some key, and take the one that
-# every query sees: the first. It is called an **attention sink**. Here are invented scores of such a head for the last word, *thirsty*:
-# nothing fits, and *the* has a score of 4. What happens if *the* is outside the window?
+# Attention never comes back empty. The weights of a query sum to 1, even if no key is what the head looks for. So heads
+# learn to put what they do not need onto some key, and take the one that every query sees: the first. It is called an
+# **attention sink**. Here are invented scores of such a head for the last word, *thirsty*: nothing fits, and *the* has a
+# score of 4. What happens if *the* is outside the window?
 
 # %% tags=["fold-input"]
 OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
@@ -259,21 +231,24 @@ table = {name: [*row, row[1:].sum()] for name, row in rows.items()}
 display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 
 # %% [markdown]
-# With all keys, the words after the first get 0.16 together. The first gets the rest, and in trained
-# models its value is close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story)
-# measures such heads), so the head hands over next to nothing. In the window they get 1.00: the head shouts what it used to whisper. With the first key kept, their sum is 0.08.
+# With all keys, the words after the first get 0.16 together. The first gets the rest, and in trained models its value is
+# close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story) measures such heads). So
+# the head hands over next to nothing. In the window the others get 1.00: the head shouts what it used to whisper. With the
+# first key kept, they get 0.08.
 #
-# So keep it. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat
-# model, where one key repairs most of the damage. The models of Xiao et al. had spread their sink over
-# several first tokens: with four of them they predict about as well as before. Their method,
-# **StreamingLLM**, numbers tokens by their place in the cache, not in the text, so that no distance
-# grows beyond those of training, as long as the cache is no longer than its texts [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
-# In the package (`sinks`), all tokens keep their true positions.
+# So keep it. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat model, and one key
+# repairs most of the damage. The models of Xiao et al. predict about as well as before with the first *four*. Their
+# method, **StreamingLLM**, also numbers tokens by their place in the cache instead of the text, so that no distance grows
+# beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)]. (In the package, `sinks` keeps the
+# first tokens, and all keep their true positions.)
 #
-# Why, then, does a **sliding window with re-computation** need no sink [[Xiao et al., figure
-# 1](../docs/references.md#xiao-2023)]? For each token it reads the last w anew, at w² scores, so the first of them
-# stands first again. It sees only itself, and so it can be the sink. In a rolling cache, no kept key stands first: from the
-# second layer on, each was made while its token still saw words that are gone.
+# <details><summary>Why does a sliding window with re-computation need no sink?</summary>
+#
+# For each token it reads the last w anew, at w² scores, so the first of them stands first again [[Xiao et al., figure
+# 1](../docs/references.md#xiao-2023)]. It sees only itself, and so it can be the sink. In a rolling cache no kept key stands
+# first: from the second layer on, each was made while its token still saw words that are gone.
+#
+# </details>
 
 # %% tags=["proof"]
 layers = [made(WindowAttention, window=3, seed=seed) for seed in (1, 2)]
@@ -287,17 +262,18 @@ print("✓ One layer gives the last token the same, and two do not.")
 # %% [markdown] name="a-key-for-nothing"
 # ### A key for nothing
 #
-# A model that is trained with windows can have its sink from the start. gpt-oss gives each head one
-# more key [[OpenAI](../docs/references.md#openai-2025)]. Its score s is a learned number, the same
-# for every query, and it has *no value*: it adds $e^s$ to the sum of the softmax, and nothing to
-# the mix:
+# A model that is trained with windows can have its sink from the start. gpt-oss gives each head one more key
+# [[OpenAI](../docs/references.md#openai-2025)]. Its score s is a learned number, the same for every query, and it has *no
+# value*: it adds $e^s$ to the sum of the softmax, and nothing to the mix:
 #
 # $$\mathrm{output} = \frac{\sum_j e^{s_j} v_j}{e^s + \sum_j e^{s_j}}$$
 #
-# The output without the sink is divided by $\sum_j e^{s_j}$ alone, so the sink multiplies it by
-# $\sum_j e^{s_j} / (e^s + \sum_j e^{s_j})$. With $\ell$, the log-sum-exp of the scores,
-# $e^\ell = \sum_j e^{s_j}$, this is $1 / (1 + e^{s - \ell}) = \sigma(\ell - s)$, where σ is the
-# sigmoid. So any kernel that returns $\ell$ can have sinks. Compute it both ways.
+# A kernel that knows no sinks divides by $\sum_j e^{s_j}$ alone. If it returns the logarithm of that sum, $\ell$, you can
+# give it sinks afterwards. Multiply its output by
+#
+# $$\frac{e^\ell}{e^s + e^\ell} = \sigma(\ell - s)$$
+#
+# where σ is the sigmoid. Compute it both ways, for four heads with sinks of their own:
 
 # %%
 from annotated_attention.modern import tiled_attention, with_sink
@@ -312,8 +288,8 @@ for s, sums in zip(sink, weights.sum(-1).transpose(0, 1)):
     print(f"sink {s:.0f}: keys get {sums.min():.2f} to {sums.max():.2f} of the weight")
 
 # %% [markdown]
-# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. But many kernels return
-# $\ell$ as a mere number, through which no gradient flows. Which gradients become wrong then: the sink's?
+# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. But many kernels return $\ell$ as a mere
+# number, through which no gradient flows. Whose gradient is wrong then: the sink's?
 
 # %% tags=["fold-input"]
 inputs = [x.requires_grad_() for x in (q, k, v, sink)]
@@ -328,8 +304,8 @@ output, lse = tiled_attention(q, k, v)
 torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), exact)
 
 # %% [markdown]
-# Not the sink's: s stands beside $\ell$ only, whose *value* is right. Queries and keys, which made $\ell$, learn
-# from a gradient that is off by 0.20 and 0.18 of its size. Nothing fails.
+# Not the sink's, for the *value* of $\ell$ is right. But queries and keys have made $\ell$, and they learn from a gradient
+# that is off by 0.20 and 0.18 of its size. Nothing fails.
 #
 # **Gated attention** lets a head give nothing in another way: it multiplies each feature that the
 # heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
@@ -346,8 +322,8 @@ torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), 
 # $$\mathrm{score}(q, k) = \sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$$
 #
 # The $q_j$ are made from the [latent](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue), the short vector, of
-# the attention's own queries, k from the token. Place has a say, too: 64
-# of the 128 numbers of each are rotated. All 128 heads of the attention share the one choice.
+# the attention's own queries, k from the token; 64 of the 128 numbers of each are rotated, so place has a say. All 128
+# heads of the attention share the one choice.
 
 
 # %%
@@ -367,15 +343,36 @@ def choose_keys(q: Tensor, k: Tensor, w: Tensor, blocked: Tensor, count: int) ->
     return scores.topk(min(count, len(k)), dim=-1).indices  # (n, ...)
 
 
-# %% tags=["proof"]
+# %% [markdown]
+# That is the choice of DeepSeek's indexer in `transformers`, as a test holds. Here it is at work for the last of 40 random
+# tokens. The indexer scores every key, and the attention weighs the five best alone:
+
+# %% tags=["fold-input"]
 torch.manual_seed(2)
 h, n, d = 4, 40, 16
 q, k, w = torch.randn(h, n, d), torch.randn(n, d), torch.randn(h, n, 1, requires_grad=True)
-blocked = torch.ones(n, n, dtype=torch.bool).triu(1)                     # (n, n)
 main_q, main_k, v = (torch.randn(n, d).requires_grad_() for _ in "qkv")  # (n, d)
+future = torch.ones(n, n, dtype=torch.bool).triu(1)                      # (n, n)
+(last,) = choose_keys(q, k, w, future, 5)[-1:]                           # (5,)
+cheap = (w * F.relu(q @ k.mT)).sum(0)[-1].tolist()
+shares = (main_k[last] @ main_q[-1] / d**0.5).softmax(0)  # (5,)
+weighed = torch.zeros(n).scatter(0, last, shares.detach()).tolist()
+rows = {"the indexer's scores": cheap, "the attention's weights": weighed}
+drawing, axes = display.panels(640, 170, rows=2)
+for ax, (name, heights) in zip(axes, rows.items()):
+    for place, height in enumerate(heights):
+        shade = 0.9 if place in last else 0.25
+        ax.bar(place, height, 0.8, color=display.COLOURS["m"], alpha=shade, lw=0)
+    ax.axhline(0, color="grey", lw=0.6)
+    ax.set(xticks=[], yticks=[], xlim=(-0.7, n - 0.3))
+    ax.set_title(name, fontsize=12, loc="left")
+alt = f"The last of {n} tokens: scores for all keys, weights for {sorted(last.tolist())}."
+display.finish(drawing, name="chosen", alt=alt, caption="A bar for each key. Dark: chosen.")
+
+# %% tags=["proof"]
 for count in (5, n):
-    chosen = choose_keys(q, k, w, blocked, count)
-    seen_keys = torch.zeros(n, n, dtype=torch.bool).scatter(1, chosen, True) & ~blocked
+    chosen = choose_keys(q, k, w, future, count)
+    seen_keys = torch.zeros(n, n, dtype=torch.bool).scatter(1, chosen, True) & ~future
     output = F.scaled_dot_product_attention(main_q, main_k, v, attn_mask=seen_keys)
     for row in range(n):  # slowly, one query and one key at a time
         cheap = [
@@ -392,12 +389,11 @@ torch.testing.assert_close(output, expected)
 print("✓ A slow loop chooses and collects the same; a choice has no gradient.")
 
 # %% [markdown]
-# It is the choice of DeepSeek's indexer in `transformers`, as a test holds. (NSA and MoBA, of 2025, choose whole blocks of
-# keys, by a summary of each [[Yuan et al.](../docs/references.md#yuan-2025); [Lu et
-# al.](../docs/references.md#lu-2025)].)
+# (NSA and MoBA, of 2025, choose whole blocks of keys, by a summary of each [[Yuan et
+# al.](../docs/references.md#yuan-2025); [Lu et al.](../docs/references.md#lu-2025)].)
 #
-# Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores
-# of all these keys, or attention to the 2,048 that were chosen?
+# Now a token is written, and 131,072 stand before it. Which takes more multiplications: the cheap scores of all these
+# keys, or attention to the 2,048 that were chosen?
 #
 # <details name="indexer"><summary>The attention: for each key it multiplies 17 times as often.</summary>
 #
@@ -436,24 +432,40 @@ caption = "One token in one layer, after 131,072 others."
 display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
-# Of the multiplications 0.07 are left, and most of them are the indexer's. Of the bytes, which decide the time [where
-# memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), 0.22 are left, if both caches are kept in 8 bits, as
-# servers do: 132 bytes for a key of the indexer, 656 for a latent [[Eight bits](../docs/references.md#eight-bits)]. In
-# texts of up to 2,048 tokens, the indexer is only a cost. And prefill is **still quadratic**, since every query scores
-# all earlier keys.
+# Of the multiplications 0.07 are left, and most of them are the indexer's. The bytes decide the time [where memory is the
+# limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), and 0.22 of them are left. (Servers keep both caches in 8 bits, with
+# 132 bytes for a key of the indexer and 656 for a latent [[Eight bits](../docs/references.md#eight-bits)].) In texts of up
+# to 2,048 tokens the indexer is only a cost. And prefill is **still quadratic**, since every query scores all earlier keys.
 #
-# All keys stay: beside the 576 numbers of a latent, the cache holds the indexer's 128. But a key that one query leaves out is there for the next, while a window has lost
-# it for good. And since a choice has no gradient, the indexer is trained to imitate the weights of the
-# attention, summed over its heads: first alone, with all keys in sight, then together with the model
-# [[DeepSeek-AI 2025, section 2.1.1](../docs/references.md#deepseek-2025)].
+# The cache becomes no smaller: beside the 576 numbers of a latent it holds the indexer's 128. In return, a key that one
+# query leaves out is there for the next, while a window has lost it for good.
+#
+# A choice has no gradient. So the indexer is trained to imitate the weights of the attention, summed over its heads: first
+# alone, with all keys in sight, then together with the model [[DeepSeek-AI 2025, section
+# 2.1.1](../docs/references.md#deepseek-2025)].
 
 # %% [markdown] name="all-at-once"
 # ### All at once: DeepSeek-V4
 #
-# In each layer of DeepSeek-V4 (2026), a query sees a window of 128 tokens one by one, and each head has a sink
-# [[DeepSeek-V4](../docs/references.md#deepseek-v4)]. All layers but V4-Flash's first two also see the text
-# **compressed**: one entry, a weighted mean, stands for 4 tokens in one layer, and for 128 in the next, in turn. Of the entries by
-# 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
+# DeepSeek-V4 (2026) has a window of 128 tokens in each layer, and each head has a sink
+# [[DeepSeek-V4](../docs/references.md#deepseek-v4)]. Beside the window, all layers but V4-Flash's first two see the text
+# **compressed**: an entry, a weighted mean, stands for 4 tokens in one layer, and for 128 in the next, in turn. Of the
+# entries by 4, an indexer chooses 512 (1,024<!-- quoted --> in V4-Pro); those by 128 are all seen.
+
+# %% tags=["fold-input"]
+KEEPS = display.COLOURS["m"]
+
+
+def draw_cells(ax, y: int, count: int, full: list, pale: bool = False, wide: int = 1):
+    """Draw a row of cells; runs of full ones are given as (first, how many)."""
+    ax.barh(y, wide * count, 0.7, color=KEEPS, alpha=0.25 * pale, lw=0)
+    for first, many in full:
+        ax.barh(y, wide * many, 0.7, wide * first, color=KEEPS, alpha=0.9, lw=0)
+    edges = [x for i in range(count + 1) for x in (wide * i, wide * i, math.nan)]
+    up = [y - 0.35, y + 0.35, math.nan] * (count + 1)
+    ax.plot(edges, up, color="grey", lw=0.6)
+    ax.barh(y, wide * count, 0.7, fill=False, edgecolor="grey", lw=0.6)
+
 
 # %% tags=["fold-input"]
 kinds = {"by 4": (4, [(1, 1), (4, 1), (9, 2), (13, 1)]), "by 128": (16, [(0, 4)])}
@@ -487,34 +499,39 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 # %% [markdown]
 # ## The mistake people make here
 #
-# Neither bug changes a shape: a window that is one key too wide, and a sink whose number is added to all scores.
+# Somebody ports gpt-oss, and adds the learned sink to the head's scores: `(scores + sinks[:, None, None]).softmax(-1)`.
+# Nothing fails. What does such a sink do?
+#
+# <details name="added"><summary>It damps the output, as the key for nothing does.</summary>
+#
+# For that it would have to stand in the sum once more. Here it raises every term, above and below the line.
+#
+# </details>
+# <details name="added"><summary>Nothing at all.</summary>
+#
+# Right. A softmax does not change when the same number is added to all its scores. So the weights still sum to 1, and no
+# gradient ever moves the sink. That is how to find the mistake.
+#
+# </details>
 
-# %%
+# %% tags=["proof"]
 wide, useless = MISTAKES["window-off-by-one"], MISTAKES["sink-added-to-scores"]
-display.diff(wide.wrong, wide.right)
-
-# %%
-display.diff(useless.wrong, useless.right)
-
-# %% [markdown]
-# Count the keys with a weight above zero. And look at what the weights sum to, and at the gradient of the sinks.
-
-# %%
 x = torch.randn(1, 8, WIDTH, dtype=torch.float64)
-for says, version in {"right": wide.of, "wrong": wide.version}.items():
+for version, most in ((wide.of, 3), (wide.version, 4)):
     _, weights = made(version, window=3)(x, need_weights=True)
-    print(f"{says}, keys:", *(weights[0, 0] > 0).sum(-1).tolist())
-for says, version in {"right": useless.of, "wrong": useless.version}.items():
+    assert (weights[0, 0] > 0).sum(-1).max() == most
+for version, works in ((useless.of, True), (useless.version, False)):
     module = made(version)
     output, weights = module(x, x, x)
     output.square().sum().backward()
-    moved = module.sinks.grad.abs().max() > 1e-12
-    print(f"{says}, sink: weights sum to {weights.sum(-1).min():.2f}, a gradient: {moved}")
+    assert bool(module.sinks.grad.abs().max() > 1e-12) == works
+    sums = weights.sum(-1)
+    assert torch.allclose(sums, torch.ones_like(sums)) != works
+print("✓ Added to the scores, a sink has no gradient, and the weights still sum to 1.")
 
 # %% [markdown]
-# > **Pitfall.** A softmax does not change when the same number is added to all its scores. So a
-# > sink that is added does nothing, for any value, and no gradient ever moves it. A window off by
-# > one shows only in texts that are longer than w.
+# > **Pitfall.** Two bugs of this chapter change no shape and raise no error: a window that is one key too wide, and a sink
+# > that is added to the scores. Count the keys, in a text longer than w, and add up the weights.
 
 # %% [markdown]
 # ## Exercises
@@ -571,7 +588,8 @@ exercises.windows.check_counts.folded(my_counts)
 # > output = output * torch.sigmoid(lse - sink[:, None])[..., None]  # a key without a value
 # > ```
 # >
-# > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so
-# > keep the first tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$.
+# > What a token does not see itself, it can get through other layers, blurred. Weights must go somewhere, so keep the first
+# > tokens or give the head a key for nothing. DeepSeek's indexer chooses 2,048 keys by
+# > $\sum_j w_j\,\mathrm{ReLU}(q_j \cdot k)$.
 #
 # Each of these still keeps keys. [The next chapter](25_linear_attention.ipynb) keeps none, but a single page of notes.
