@@ -344,13 +344,13 @@ def choose_keys(q: Tensor, k: Tensor, w: Tensor, blocked: Tensor, count: int) ->
 
 
 # %% [markdown]
-# That is the choice of DeepSeek's indexer in `transformers`, as a test holds. Here it is at work for the last of 40 random
+# That is the choice of DeepSeek's indexer in `transformers`, as a test holds. Here it is at work for the last of 24 random
 # tokens. The indexer scores every key, and the attention weighs the five best alone:
 
 # %% tags=["fold-input"]
 torch.manual_seed(2)
-h, n, d = 4, 40, 16
-q, k, w = torch.randn(h, n, d), torch.randn(n, d), torch.randn(h, n, 1, requires_grad=True)
+h, n, d = 8, 24, 16
+q, k, w = torch.randn(h, n, d), torch.randn(n, d), torch.rand(h, n, 1, requires_grad=True)
 main_q, main_k, v = (torch.randn(n, d).requires_grad_() for _ in "qkv")  # (n, d)
 future = torch.ones(n, n, dtype=torch.bool).triu(1)                      # (n, n)
 (last,) = choose_keys(q, k, w, future, 5)[-1:]                           # (5,)
@@ -358,7 +358,7 @@ cheap = (w * F.relu(q @ k.mT)).sum(0)[-1].tolist()
 shares = (main_k[last] @ main_q[-1] / d**0.5).softmax(0)  # (5,)
 weighed = torch.zeros(n).scatter(0, last, shares.detach()).tolist()
 rows = {"the indexer's scores": cheap, "the attention's weights": weighed}
-drawing, axes = display.panels(640, 170, rows=2)
+drawing, axes = display.panels(345, 180, rows=2)
 for ax, (name, heights) in zip(axes, rows.items()):
     for place, height in enumerate(heights):
         shade = 0.9 if place in last else 0.25
@@ -367,7 +367,9 @@ for ax, (name, heights) in zip(axes, rows.items()):
     ax.set(xticks=[], yticks=[], xlim=(-0.7, n - 0.3))
     ax.set_title(name, fontsize=12, loc="left")
 alt = f"The last of {n} tokens: scores for all keys, weights for {sorted(last.tolist())}."
-display.finish(drawing, name="chosen", alt=alt, caption="A bar for each key. Dark: chosen.")
+display.finish(
+    drawing, name="chosen", alt=alt, caption="A bar for each key. Strong: chosen."
+)
 
 # %% tags=["proof"]
 for count in (5, n):
