@@ -3,15 +3,15 @@
 #
 # *All heads in one matrix: what keeps them apart?*
 #
-# *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix, compute them all at
+# *8 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix, compute them all at
 # once, and say what a wrong cut does.*
 #
 # > the cat drank milk because **it** was thirsty
 #
 # The book brings a **storyteller**, a small model that [has learned](10_a_little_world.ipynb) to tell stories word by
-# word. Several heads attend in each of its two layers, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$
-# are 48 × 48 each. How many heads are in there? The file of its weights loads with one, two, four or eight, since no shape
-# in it depends on the number. Let all four go on with a sentence that none of the stories held from which it learned.
+# word. In each of its two layers several heads attend, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$
+# are 48 × 48 each. How many heads are in there? No shape tells. The file of the weights loads with one head, with two,
+# four or eight. Here all four go on with a sentence that stood in none of the stories from which the model learned.
 
 # %% tags=["fold-input"]
 import re
@@ -19,7 +19,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters, display, measured
+from annotated_book import chapters, display
 from annotated_book.display.tales import Told
 
 one = chapters.load("01_one_head")  # attend, the words and their features
@@ -38,49 +38,49 @@ def cut_into(num_heads: int) -> nn.Module:
 GO_ON = "the cat drank milk because it was {} . so the"
 
 
-def read_aloud(counts: list[int]):
+def read_aloud(counts: list[int], text: str, endings: list[str], **kwargs):
     """Let storytellers go on with a text, each cut into another number of heads."""
     ten, model = chapters.load("10_a_little_world"), cut_into(1)
     return display.aloud(
         {f"{h} heads" if h > 1 else "1 head, uncut": cut_into(h) for h in counts},
         ten.WORDS,
-        GO_ON,
-        ["sweet", "thirsty"],
+        text,
+        endings,
         shapes={name: x.shape for name, x in model.state_dict().items()},
         layers=2,
         heads=counts,
         longest=ten.LONGEST,
         edge=ten.EDGE,
-        name="how-many-heads",
+        **kwargs,
     )
 
 
-read_aloud([1, 2, 4, 8])
+read_aloud([1, 2, 4, 8], GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 
 # %% [markdown]
-# It was trained with one of these four numbers. Eight it was not: *juice* is no answer. The others know what was sweet and who was
-# thirsty, even the one that does not cut at all. If you can, press *a story of their own* a few times, and watch who does what
-# to whom. With how many heads was it trained?
+# It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three know what was
+# sweet and who was thirsty, even the one that cuts nothing. If you can, press *a story of their own* a few times, and
+# watch who does what to whom. With how many heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
 #
-# It answers both sentences. But listen to its stories: the dog chases the dog.
+# It answers both sentences. But in its stories, the dog chases the dog.
 #
 # </details>
 # <details name="trained"><summary>Two.</summary>
 #
-# Right. Nearly all of its stories are possible, and many of the others' are not.
+# Right. Nearly all of its stories are possible.
 #
 # </details>
 # <details name="trained"><summary>Four.</summary>
 #
-# It answers both sentences, too. Its stories are better than those of eight, and four of ten are impossible.
+# It answers both sentences, too. But here, too, a dog may chase itself.
 #
 # </details>
 #
-# Here are 200 stories of each. A story is *possible* if the rules of its world can tell it: nobody chases himself, and no
-# duck turns into a fox. *One animal twice* is the share of deeds that an animal does to itself.
-# Red words differ from the first story.
+# Cut in two, it tells that *the dog chased the cat*. Uncut, with the same weights and the same random numbers, *the dog
+# chased the dog*. Here are both stories, and what 200 such stories hold. A story is *possible* if the rules of its world
+# can tell it: nobody chases himself, for one. *One animal twice* is the share of deeds that an animal does to itself.
 
 
 # %% tags=["hide-input"]
@@ -121,14 +121,12 @@ def told_by(facts: list, told: list[list[str]]) -> Told:
 
 # %% tags=["hide-input"]
 cuts = {h: examine(cut_into(h)) for h in (2, 1, 4, 8)}
-names = "2 heads", "1 head, uncut", "4 heads", "8 heads"
 columns = ["stories possible", "one animal twice"]
-told = {name: told_by(*found) for name, found in zip(names, cuts.values())}
-display.stories(told, columns, name="four-cuts")
+told = {"2 heads": told_by(*cuts[2]), "1 head, uncut": told_by(*cuts[1])}
+display.stories(told, columns, name="cut-and-uncut")
 
 # %% [markdown]
-# (All four draw with the same random numbers.) Uncut, the dog chases the dog, and in 67 % of the deeds, who does it and whom it is done to
-# are the same animal. So a number that stands in no matrix keeps a dog and a cat apart. How?
+# So a number that stands in no matrix keeps a dog and a cat apart. How?
 
 # %% tags=["proof"]
 for count, (facts, tales) in cuts.items():
@@ -150,9 +148,9 @@ print("✓ Only with two heads are more than nine of ten stories possible.")
 # %% [markdown] name="one-matrix-holds-every-head"
 # ## One matrix holds every head
 #
-# Take heads small enough to follow each number: the pair of [Two heads](02_two_heads.ipynb), where head 1 looks for an
-# animal and head 2 for a food. Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of
-# all heads side by side, and multiply once:
+# Take heads small enough to follow each number: the pair of [Two heads](02_two_heads.ipynb). Head 1 looks for an animal,
+# head 2 for a food. Column j of the product $XW$ depends on column j of $W$ and on no other. So put the matrices of all
+# heads side by side, and multiply once:
 #
 # $$X\,[\,W_1 \; W_2 \; \cdots \; W_h\,] = [\,XW_1 \; XW_2 \; \cdots \; XW_h\,]$$
 
@@ -169,16 +167,14 @@ wide = {"Q": w_q, "K": w_k, "V": w_v}
 display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 
 # %% [markdown]
-# Under each matrix stands what it makes of X, a wide sheet with a strip for each head. (A head hands over *quality*, one
-# number, so the other column of its strip of V is empty.)
-#
-# Look at K: does it hold two heads of width 2, four of width 1, or one of width 4? It does not say, and neither does
-# $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
+# Under each matrix stands what it makes of X: a wide sheet, with a strip for each head. Look at K. Does it hold two heads
+# of width 2, four of width 1, or one of width 4? The sheet does not say, and neither does $W_K$. The number of heads is no
+# longer visible in the parameters. It has become a setting that says where to cut.
 #
 # ## Three ways to go on
 #
-# `pieces = k.split(d, dim=-1)` cuts a sheet into its strips, and `torch.stack` lays these along a new axis. You could do
-# that in two ways, or leave it:
+# `pieces = k.split(d, dim=-1)` cuts a sheet into its strips, and `torch.stack` lays these along a new axis. You could
+# stack them in two ways, or leave the sheet uncut:
 #
 # ```python
 # k                           # (n, h * d), uncut
@@ -186,17 +182,17 @@ display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 # torch.stack(pieces, dim=1)  # (n, h, d), the words come first, as in (n, e)
 # ```
 #
-# All three run, and with the strips back side by side, all return eight rows of four numbers. In how many does the word
-# *it* learn who was thirsty? Choose, then press all three, and *sweet*.
+# All three run, and all three end in eight rows of four numbers, once the strips are back side by side. In how many of
+# them does the word *it* learn who was thirsty? Choose, then press all three, and *sweet*.
 #
 # <details name="learns"><summary>In all three.</summary>
 #
-# All three shapes fit. But see what the last row of the figure says.
+# All three shapes fit. But read the last row of the figure, *it gets*.
 #
 # </details>
 # <details name="learns"><summary>In both that are cut.</summary>
 #
-# The cut is the same in both, but look at the frames.
+# The cut is the same in both. But look at the frames: only what is in one frame is compared.
 #
 # </details>
 # <details name="learns"><summary>In one.</summary>
@@ -214,17 +210,17 @@ answers = dict(zip(one.FEATURES, ("cat", "milk")))
 display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 
 # %% [markdown]
-# **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath: *cat* and *milk* both get 6, and
-# the weight 0.17. What comes back is 1.09 of animal and 1.09 of food, 0.46 · 2 from *thirsty* and 0.17 · 1 from
-# *it* itself. Both strips of V hold the same column here, so one set of weights brings the same number twice, whatever
-# the last word is.
+# **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath, so *cat* and *milk* both get 6, and
+# the weight 0.17. One set of weights brings one number, and brings it twice: 0.46 · 2 from *thirsty* and 0.17 · 1 from
+# *it* make 1.09 of animal and 1.09 of food.
 #
-# **Cut, dim=0**, each word gets two sums, *cat* 6 and 0, *milk* 0 and 6. Two sets of weights, two answers, 0.97 and
-# 0.19. (Each sum is divided by the root of its width, √4 uncut, √2 cut.)
+# **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, 0.97 and
+# 0.19. (Before the softmax each sum is divided by the root of its width, √4 uncut, √2 cut.)
 #
-# **Cut, dim=1**, it is 1.00 and 1.00. `@` multiplies the last two axes, and counts all before them as batch. Here the last
-# two are h and d: each word is a problem of its own, in which its heads attend to each other. *It* hears its own
-# *quality*, 1, and no other word.
+# **Cut, dim=1**, the answers are 1.00 and 1.00. `@` multiplies the last two axes, and takes all axes before them for
+# separate problems. Here the last two are h and d. So each word is a problem of its own, and *it* hears no word but
+# itself, whose *quality* is 1.
+
 
 # %% tags=["proof"]
 for word in (*one.WORDS, "sweet"):
@@ -235,10 +231,81 @@ for word in (*one.WORDS, "sweet"):
 print("✓ Uncut, no last word tells animal from food.")
 
 # %% [markdown]
+# The storyteller, too, can be stacked with `dim=1`. Here are its answers, and a story:
+
+
+# %% tags=["fold-input"]
+class WordsFirst(nn.Module):
+    """Attends as another class, but stacks words first; there is nobody to mask then."""
+
+    def __init__(self, theirs: nn.Module) -> None:
+        super().__init__()
+        self.theirs = theirs
+
+    def forward(self, query: Tensor, *_, **given) -> tuple[Tensor, None]:
+        """Attend in each word, from each of its two pieces to both."""
+        weight, bias = self.theirs.in_proj_weight, self.theirs.in_proj_bias
+        wide = nn.functional.linear(query, weight, bias).chunk(3, -1)
+        mixed, _ = one.attend(*(torch.stack(y.chunk(2, -1), -2) for y in wide))
+        return self.theirs.out_proj(mixed.flatten(-2)), None
+
+
+def words_first() -> nn.Module:
+    """Load the storyteller, with its heads stacked within each word."""
+    model = cut_into(2)
+    for layer in model.layers.layers:
+        layer.self_attn = WordsFirst(layer.self_attn)
+    return model
+
+
+# %% tags=["hide-input"]
+facts, tales = examine(words_first())
+told = {
+    "2 heads, dim=1": Told([*facts[:2], *told_by(facts, tales).facts[:1]], tales[4][1:-1])
+}
+display.stories(told, ["thirsty", "sweet", columns[0]], name="words-first")
+
+# %% [markdown]
+# It answers *mouse* both times, and of 200 stories none is possible. Each word is written from the word before and its
+# place alone. So two things are needed: **cut between the strips, and keep all words of a strip together.**
+
+
+# %% tags=["proof"]
+def cut_along(dim: int | None, words: Tensor, *matrices: Tensor) -> Tensor:
+    """Attend uncut, or with two heads along an axis, and lay the strips side by side."""
+    wide = [words @ w for w in matrices]  # (n, h * d)
+    if dim is None:
+        return one.attend(*wide)[0]
+    stacks = [torch.stack(sheet.chunk(2, dim=-1), dim) for sheet in wide]
+    return torch.cat(one.attend(*stacks)[0].unbind(dim), dim=-1)
+
+
+changed = x.clone()
+changed[0] += 1  # the first word
+for dim, rows in {0: 8, 1: 1, None: 8}.items():
+    before, after = (cut_along(dim, words, w_q, w_k, w_v) for words in (x, changed))
+    assert (before != after).any(dim=-1).sum() == rows
+    assert torch.allclose(before @ two.W_O, two.two_heads(x)[0]) == (dim == 0)
+print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals the list.")
+
+# %% [markdown]
 # ## The dog and the cat
 #
-# Back to the storyteller, and to Anna, who had a dog and a cat. Lift the cut in the second layer alone, and see what the
-# last word looks at there, before the storyteller names the one who is chased.
+# Back to the first story. Who is chased depends on who chases:
+#
+# > anna had a dog and a cat . the **dog** chased the …
+# >
+# > anna had a dog and a cat . the **cat** chased the …
+#
+# Press *dog*, then *cat*:
+
+# %% tags=["hide-input"]
+CHASED = "anna had a dog and a cat . the {} chased the"
+read_aloud([2, 1], CHASED, ["dog", "cat"], lead="who chases:", name="cut-or-uncut")
+
+# %% [markdown]
+# Cut in two, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. What does the last word,
+# *the*, look at in the second layer? First through head 1, then through head 2, then with this layer uncut:
 
 
 # %% tags=["hide-input"]
@@ -289,11 +356,13 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# Head 1 looks for the dog, and finds him chasing, 0.98, or where Anna has him, 1.00. Head 2 looks at the two that Anna
-# has. *Where* head 1 finds the dog tells the two stories apart: if he is the one who chases, he is busy, and the cat is left; if he is
-# still among Anna's two, he can be chased. Uncut, the two sums become one, 113.3 + 55.7 = 169.0 for Anna's dog, and
-# nearly all weight goes to what fits both questions best. That is Anna's dog, both times; the one who chases gets 0.05 or
-# 0.00. So the dog is chased, whoever chases. Two questions need two sets of weights, and **that is what the cut keeps apart.**
+# Head 1 looks for the dog. It finds him where he chases, 0.98, or else where Anna has him, 1.00. Head 2 looks at the two
+# that Anna has, and takes both. So head 2 says who could be chased, and head 1 says whether the dog is busy.
+#
+# Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
+# both questions best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,
+# whoever chases. Two questions need two sets of weights, and **that is what the cut keeps apart.**
+
 
 # %% tags=["proof"]
 three, anna = ["chased", "feared", "carried"], chapters.load("10_a_little_world").ANIMALS
@@ -311,71 +380,6 @@ assert says == [["cat", "dog"], ["dog", "dog"]]
 print(f"✓ {len(pairs)} pairs of stories: all are right, or, uncut, alike whoever acts.")
 
 # %% [markdown]
-# And cut in two, but stacked with `dim=1`?
-
-
-# %% tags=["fold-input"]
-class WordsFirst(nn.Module):
-    """Attends as another class, but stacks words first; there is nobody to mask then."""
-
-    def __init__(self, theirs: nn.Module) -> None:
-        super().__init__()
-        self.theirs = theirs
-
-    def forward(self, query: Tensor, *_, **given) -> tuple[Tensor, None]:
-        """Attend in each word, from each of its two pieces to both."""
-        weight, bias = self.theirs.in_proj_weight, self.theirs.in_proj_bias
-        wide = nn.functional.linear(query, weight, bias).chunk(3, -1)
-        mixed, _ = one.attend(*(torch.stack(y.chunk(2, -1), -2) for y in wide))
-        return self.theirs.out_proj(mixed.flatten(-2)), None
-
-
-def words_first() -> nn.Module:
-    """Load the storyteller, with its heads stacked within each word."""
-    model = cut_into(2)
-    for layer in model.layers.layers:
-        layer.self_attn = WordsFirst(layer.self_attn)
-    return model
-
-
-# %% tags=["hide-input"]
-stacked = {"dim=0": cuts[2], "dim=1": examine(words_first())}
-told = {}
-for way, (facts, tales) in stacked.items():
-    counted = told_by(facts, tales)
-    told[way] = Told([*facts[:2], counted.facts[0]], counted.words)
-display.stories(told, ["thirsty", "sweet", columns[0]], name="words-first")
-
-# %% [markdown]
-# *Mouse*, both times: each word is written from the one before it and its place alone. So it takes two things: **cut
-# between the strips, and keep all words of a strip together.** How could you tell in code? Change the first word, see whose rows
-# move, and compare with the list of heads of the last chapter.
-
-
-# %% tags=["fold-input"]
-def cut_along(dim: int | None, words: Tensor, *matrices: Tensor) -> Tensor:
-    """Attend uncut, or with two heads along an axis, and lay the strips side by side."""
-    wide = [words @ w for w in matrices]  # (n, h * d)
-    if dim is None:
-        return one.attend(*wide)[0]
-    stacks = [torch.stack(sheet.chunk(2, dim=-1), dim) for sheet in wide]
-    return torch.cat(one.attend(*stacks)[0].unbind(dim), dim=-1)
-
-
-# %%
-changed = x.clone()
-changed[0] += 1  # the first word
-listed, _ = two.two_heads(x)
-for way, dim in {"dim=0": 0, "dim=1": 1, "uncut": None}.items():
-    before, after = (cut_along(dim, words, w_q, w_k, w_v) for words in (x, changed))
-    moved = (before != after).any(dim=-1).sum()
-    same = torch.allclose(before @ two.W_O, listed)
-    print(f"{way}: {moved} of 8 rows move; as the list of heads: {same}")
-
-# %% [markdown]
-# With `dim=1` only the row of the changed word moves. Uncut, all of them move, as they should,
-# and only the comparison with the list shows that something is wrong.
-#
 # ## The class
 #
 # Heads first, then, and the same axis on the way back: `unbind(0)` takes the strips off it, and `torch.cat` lays them side by
@@ -448,18 +452,8 @@ display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 # write into its own d columns and nowhere else. $W_O$ lets every head write into every feature. Ours moves
 # the 0.97 under *food*.
 #
-# The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six.
-# They multiply just as many numbers. But the list starts
-# more calls, and stacks all weights at the end, which copies them. Milliseconds for 512 features, once measured [on a
-# CPU](15_speed.ipynb); another machine may see less of it, or nothing:
-
-# %% tags=["hide-input"]
-times = {}
-for case in measured.find("one by one", mode="forward", memory="kept"):
-    b, n, *_ = case["size"]
-    at_once, listed = (median for _, median, _ in case["milliseconds"].values())
-    times[f"{b} of {n:,} words"] = [listed, at_once]
-display.show(times, columns=["a list of heads", "stacked"], decimals=0)
+# The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six, and
+# they multiply just as many numbers. How much time that saves is measured in [Speed](15_speed.ipynb).
 
 # %% tags=["proof"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -650,7 +644,8 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 exercises.split_and_stack.check_silence.folded(silence)
 
 # %% [markdown]
-# Now silence head 1 in the second layer of the storyteller. (PyTorch keeps its matrix transposed.) Who chases whom?
+# Now silence head 1 of the storyteller's second layer, the one that looks for the dog. Its index is 0. (PyTorch keeps its
+# matrix transposed.) Who chases whom?
 
 # %%
 quiet = cut_into(2)
@@ -660,7 +655,7 @@ for title, word in zip(chased, next_words(quiet, [*chased.values()])):
     print(title.replace("…", word))
 
 # %% [markdown]
-# Without head 1 it still says an animal that Anna has, but no longer hears which of them chases.
+# Without head 1 the storyteller still names an animal that Anna has. But it no longer hears which of them chases.
 
 # %% [markdown]
 # ## What you have now

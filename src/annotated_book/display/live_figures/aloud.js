@@ -2,7 +2,7 @@
 //
 // words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each
 // reshaped: the index of the one that merges by a reshape alone, if any does
-// text: what they go on with, {} for its ending; endings: to choose from; names: of the tellers
+// text: what they go on with, {} for its ending; endings: to choose from, after lead; names: of the tellers
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
@@ -12,7 +12,8 @@ const PAUSE = 220; // milliseconds between two words
 export default {
   async render({ model, el }) {
     const data = model.get("data");
-    const { words, edge, longest, shapes, heads, reshaped, layers, text, endings, names } = data;
+    const { words, edge, longest, shapes, heads, reshaped, layers, text, endings, lead, names } =
+      data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
     const weights = unpack(await answer.arrayBuffer(), shapes);
@@ -68,14 +69,7 @@ export default {
       button(name, () => start(index)),
     );
     el.append(
-      element(
-        "div",
-        { class: "aa-endings" },
-        "it was",
-        ...choices.slice(0, -1),
-        "or",
-        choices.at(-1),
-      ),
+      element("div", { class: "aa-endings" }, lead, ...choices.slice(0, -1), "or", choices.at(-1)),
       element(
         "div",
         { class: "aa-aloud" },

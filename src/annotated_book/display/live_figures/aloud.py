@@ -22,6 +22,7 @@ def aloud(
     longest: int,
     edge: str,
     reshaped: int = -1,
+    lead: str = "it was",
     name: str,
 ) -> Output:
     """Show how models go on with a text, word after word; alive, with any of its endings.
@@ -38,6 +39,7 @@ def aloud(
         longest: how many words a text has at most.
         edge: the word before and after each story.
         reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
+        lead: words before the endings, alive.
         name: the figure's name, see ``finish``.
     """
     step = len(tellers) + 2
@@ -67,6 +69,7 @@ def aloud(
         "layers": layers,
         "text": text,
         "endings": list(endings),
+        "lead": lead,
         "names": list(tellers),
     }
     rows = len(tellers)
