@@ -1059,6 +1059,17 @@ def test_two_read_a_story_of_their_own_aloud(visit):
         assert words >= set(text.replace(".", " .").split()) >= {"."}
 
 
+def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
+    frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]").nth(1)
+    frame.evaluate(ALONE)
+    expect(frame.locator(".aa-endings")).to_contain_text("who chases:")
+    for who, cut, uncut in (("dog", "cat", "dog"), ("cat", "dog", "dog")):
+        frame.get_by_role("button", name=who, exact=True).click()
+        status = frame.get_by_role("status")
+        expect(status).to_contain_text(f"2 heads: {cut} because")
+        expect(status).to_contain_text(f"uncut: {uncut} because")
+
+
 @pytest.fixture
 def teller(visit):
     frame = visit("chapters/questions-to-heads/", viewport={"width": 390, "height": 844}).locator(
