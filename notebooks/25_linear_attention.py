@@ -34,8 +34,9 @@
 #
 # </details>
 #
-# Try it. Then tell the pages of the kitten, whose key is much like the cat's (their product is 0.6<!-- setting -->), and ask for the
-# cat again. On the page itself, a row stands for a feature of the keys, and a column for a place:
+# Try it. Then tell the pages of the kitten, and ask for the cat again. On a page, a row stands for a feature of the keys, and
+# a column for a place. The key of *cat* is (1, 0, 0), that of *milk* (0, 0, 1), and that of *kitten* (0.6<!-- setting -->, 0.8<!-- setting -->, 0), much
+# like the cat's:
 
 # %% tags=["hide-input"]
 import math
@@ -54,9 +55,9 @@ WAYS = {"Only adds": (1, False), "Delta rule": (1, True), "Delta rule, gate ½":
 display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 
 # %% [markdown]
-# The second page corrects itself: the cat is in the hall. But told that the kitten is in the kitchen, it has the cat there too, with
-# 0.60, and only 0.64 of it in the hall. Why? This chapter builds the three pages, measures what they forget, and counts what they save.
-# Qwen3-Next and Kimi Linear (2025) have such a page, the *state*, in three of four layers.
+# The second page corrects itself: the cat is in the hall. But once it is told that the kitten is in the kitchen, it has the
+# cat there, too, with 0.60, and only 0.64 of it in the hall. Why? Qwen3-Next and Kimi Linear (2025) have such a page, the
+# *state*, in three of four layers.
 
 # %% [markdown] name="linear-attention"
 # ## Multiply keys and values first
@@ -88,9 +89,10 @@ caption = (
 display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=caption)
 
 # %% [markdown]
-# S is a (d, d_v) matrix, the **state**, and it is the page: here as large as the keys and values of 64 tokens, and no
-# larger after a million. Under a causal mask each query needs the page as it was at its own time. So a token first adds
-# its product $k^\top v$ to S, and then asks; no key is kept. Divided by the sum of its weights, the mix is a mean again:
+# S is a (d, d_v) matrix, the **state**, and it is the page: no larger after a million tokens. The work shrinks as well.
+# Both products with the scores take $2 n^2 d$ multiplications, those with the state $2 n d^2$: less by n / d, here by
+# 1,024<!-- setting -->. Under a causal mask each query needs the page as it was at its own time. So a token first adds its product
+# $k^\top v$ to S, and then asks; no key is kept. Divided by the sum of its weights, the mix is a mean again:
 #
 # $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
 # \qquad z = \sum_j \phi(k_j)$$
@@ -313,12 +315,11 @@ alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
 display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
-# The left picture shows the last 48 pairs by their age, the right one what is found of all 64. The delta rule does not
-# always win: it depends on β. Of all 64, the plain sum finds 0.27, the gate 0.27 as well, and the delta
-# rule 0.31 with β = 0.3, but 0.19 with β = 1. Even the state with the least squared error over all pairs finds only 0.35.
-# What differs is *which*. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones,
-# too, though nothing fades: a correction takes out part of what pairs with similar keys have left, as the kitten did to
-# the cat.
+# At the left are the last 48 pairs by their age, at the right is what is found of all 64. The three find about as many: the
+# plain sum 0.27, the gate 0.27, and the delta rule 0.31 with β = 0.3. (With β = 1 it is 0.19. Even the state with the least
+# squared error over all pairs finds only 0.35.) What differs is *which* pairs they find. The sum blurs all ages alike, and
+# the gate lets old pairs fade. The delta rule loses old ones, too, though nothing fades: each correction takes away from
+# pairs with similar keys, as the kitten did from the cat.
 #
 # Where does a gate pay, then? Let the subject change: after 64 pairs that nobody asks for any more come 12, and only these
 # are asked for.
@@ -329,18 +330,18 @@ compared = ["β = 0.3", "β = 0.3, α = 0.98", "β = 0.3, cleared once"]
 display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 
 # %% [markdown]
-# A gate of 0.98 lifts 0.70 to 0.82. But it cannot spare what is still needed: asked after the first 64, the delta rule
-# with that gate finds 0.27 of them, where it found 0.31 without. So the models leave α to the token. In the last row, it is 0 for one token, the first
-# of the new subject, and 1 for all others (set by hand here; a model has to learn when). That finds 0.92. **The delta rule
+# A gate of 0.98 lifts 0.70 to 0.82. But it also takes what is still needed: of the first 64, the delta rule with that gate
+# finds 0.27, where it found 0.31 without. So the models leave α to the token. In the last row α is 0 for one token, the
+# first of the new subject, and 1 for all others. (It is set by hand here; a model has to learn when.) That finds 0.92. **The delta rule
 # overwrites the key that is written; a gate that the token closes clears the state.**
 
 # %% [markdown] name="hybrids"
 # ## Hybrids, and what six models keep
 #
-# None of these states finds all 64; a softmax over all keys does (with scores × 256, so that it is nearly a choice). Of
-# keys with 16 features at most 16 are independent, and for more a
-# state cannot, in general, give back every value exactly. So Qwen3-Next and Kimi Linear are **hybrids**: three layers
-# with a state for each one with softmax attention, as models with windows keep some global ones.
+# None of these states finds all 64, and a softmax over all keys does (with scores × 256, so that it is nearly a choice). At
+# most 16 keys of 16 features are independent, and with more of them a state cannot, in general, give back every value. So
+# Qwen3-Next and Kimi Linear are **hybrids**: they have one layer with softmax attention after every three with a state, as
+# models with windows keep some global layers.
 #
 # What does that save? Here are six models after one text of 131,072 tokens: two with [windows](24_windows.ipynb), two
 # with [sparse attention](24_windows.ipynb#cell-id=sparse-attention), and two with states. Which keeps least?
@@ -418,15 +419,19 @@ caption = (
 display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 
 # %% [markdown]
-# The least is DeepSeek-V4-Flash's, without any state: 0.9, less than the 1.1 of Kimi Linear. And DeepSeek-V3.2 keeps 11.3
-# where its latents alone would take 9.2: an indexer saves *reading*, and needs a key of its own for each token. Where
-# layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token; only V4 keeps the text
-# in a blurred form. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025)
+# DeepSeek-V4-Flash keeps least, without any state: 0.9, less than the 1.1 of Kimi Linear. Only V4 keeps the text in a
+# blurred form. Wherever else layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token:
+# in Qwen3-Next, to 12 layers of 48. DeepSeek-V3.2 keeps 11.3 where its latents alone would take 9.2: an indexer saves
+# *reading*, and needs a key of its own for each token. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025)
 # and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
 #
+# <details><summary>How does a server store such caches side by side?</summary>
+#
 # vLLM takes all kinds from one pool of pages of equal size: a global layer holds pages for all tokens, a layer with a
-# window frees the earlier ones, and a state takes one page. A beginning that two texts share is used again as far as *every* kind of layer still has it [[Hybrid
-# caches](../docs/references.md#hybrid-caches)].
+# window frees the earlier ones, and a state takes one page. A beginning that two texts share is used again as far as
+# *every* kind of layer still has it [[Hybrid caches](../docs/references.md#hybrid-caches)].
+#
+# </details>
 
 # %% [markdown]
 # ## Exercises
@@ -475,8 +480,7 @@ exercises.linear_attention.check_write.folded(write)
 # ## What you have now
 #
 # > **In short.** Without a softmax between them, keys and values can be multiplied first: a state (d, d_v) in place of
-# > a cache. The gated delta rule fades it, and corrects it: $S \leftarrow \bar S + \beta\,k^\top (v - k\,\bar S)$ with
-# > $\bar S = \alpha \odot S$, one step of gradient descent for each token.
+# > a cache. The gated delta rule fades it, and corrects it by one step of gradient descent for each token:
 # >
 # > ```python
 # > state = keep[:, None] * state  # (d, d_v): fade, all at once or by feature
