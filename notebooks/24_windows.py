@@ -138,7 +138,7 @@ def influence(windows: list[int | None], n: int = 30, draws: int = 20) -> Tensor
 stacks = {f"{count} window{'s' * (count > 1)}": [3] * count for count in (1, 2, 3, 4)}
 stacks |= {"global first": [None, 3, 3, 3], "global last": [3, 3, 3, None]}
 seen = {name: influence(windows) for name, windows in stacks.items()}
-drawing, (ax,) = display.panels(420, 210)
+drawing, (ax,) = display.panels(343, 200)
 drawn = {"4 windows": ("n", "-"), "global first": ("h", "--"), "global last": ("d", ":")}
 for name, (letter, look) in drawn.items():
     counts = seen[name][seen[name] > 0]
@@ -424,7 +424,8 @@ for ax, (title, (each, cheap)) in zip(axes, panels.items()):
     bars = {"all keys": each * full, "indexer": cheap * full, "the chosen": each * few}
     for y, x in enumerate(bars.values()):
         ax.barh(y, x, 0.6, color=display.COLOURS["nhm"[y]], alpha=0.8, lw=0)
-        ax.text(x + each * full / 50, y, f"{x:,.0f}" if x > 99 else f"{x:.1f}", va="center")
+        label = f"{x:,.0f}" if x > 99 else f"{x:.1f}"
+        ax.text(x + each * full / 50, y, label, va="center", fontsize=12)
     left = (bars["indexer"] + bars["the chosen"]) / bars["all keys"]
     ax.set(xticks=[], xlim=(0, each * full * 1.3), ylim=(2.5, -0.5))
     ax.set_yticks(range(3), bars)
