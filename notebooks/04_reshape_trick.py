@@ -476,7 +476,7 @@ print("✓ It passes the right way and PyTorch's class, and refuses the other fo
 
 # %% [markdown]
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. In
-# > [Training](12_training.ipynb#cell-id=the-same-training-with-a-mistake-inside) the loss of a model with
+# > [Training](12_training.ipynb#cell-id=deeper-other-seeds) the loss of a model with
 # > the wrong merge falls, yet almost nothing that the model then writes on its own is right.
 
 # %% [markdown]
