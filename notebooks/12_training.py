@@ -286,9 +286,11 @@ exams = {
     name: run.model.eval().greedy(src, START, END, max_new=11)
     for name, run in models.items()
 }
-for i in range(3):
-    lines = {"source": src[i], **{name: ids[i, 1:] for name, ids in exams.items()}}
-    print("   ".join(f"{name} {spell(ids):<11}" for name, ids in lines.items()))
+rows = {
+    spell(src[i]).strip("."): [spell(x[i, 1:]).strip(".") for x in exams.values()]
+    for i in range(3)
+}
+display.show(rows, columns=[*exams], corner="source")
 
 # %% [markdown]
 # And the loss raised no alarm. In [A little world](10_a_little_world.ipynb), a loss below the floor gave
@@ -415,7 +417,8 @@ display.show(rows, columns=columns, corner="letters that are right")
 shares = {what: [float(x or 0) for x in row] for what, row in rows.items()}
 assert all(row[0] > 0.95 for row in shares.values())
 assert shares["the solution ahead"][1] > 0.95
-assert shares["a false one ahead"][1] < 0.2 and shares["a false one ahead"][2] > 0.8
+assert shares["a false one ahead"][1] < 0.2
+assert shares["a false one ahead"][2] > 0.8
 assert max(shares["nothing ahead"][1], shares["exam"][1]) < 0.3
 alone = with_ahead(suspect.model, *fresh, fresh[1][:, :0])  # (200, 11)
 assert (alone == fresh[1][:, :-1])[:, 1:][letters[:, 1:]].float().mean() > 0.9
