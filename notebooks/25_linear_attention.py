@@ -11,15 +11,14 @@
 #
 # You read a long novel, and may keep one page of notes. A [cache](21_cache.ipynb) keeps the novel instead: a key and a
 # value for every token, and each new word looks at all of them. The page is as large after a million words as after a
-# hundred, and so is the work for the next one. But what do you write on a page that is full? And what do you do when
-# the story contradicts your notes?
+# hundred, and so is the work for the next one. But what do you do when the story contradicts your notes?
 #
-# Below are three such pages, kept by three rules. On each stands that the cat is in the garden. Now the story says that it is in the
-# hall. Where does the first page, which *only adds*, say that the cat is?
+# Below are three such pages, kept by three rules. Each says that the cat is in the garden. Now the story says that it is in
+# the hall. Where does the first page, which *only adds*, say that the cat is?
 #
 # <details name="where"><summary>In the hall.</summary>
 #
-# So it would be if writing replaced anything. It adds.
+# That would be replacing. This page only adds.
 #
 # </details>
 # <details name="where"><summary>In the garden and in the hall.</summary>
@@ -29,14 +28,13 @@
 # </details>
 # <details name="where"><summary>Half in the garden, half in the hall.</summary>
 #
-# A mean would say so, and a softmax gives one, since its weights sum to 1. This page divides by nothing: both stand there,
-# with 1 each.
+# A softmax would say so, since its weights sum to 1. This page divides by nothing: both stand there, with 1 each.
 #
 # </details>
 #
 # Try it. Then tell the pages of the kitten, and ask for the cat again. On a page, a row stands for a feature of the keys, and
-# a column for a place. The key of *cat* is (1, 0, 0), that of *milk* (0, 0, 1), and that of *kitten* (0.6<!-- setting -->, 0.8<!-- setting -->, 0), much
-# like the cat's:
+# a column for a place. The key of *cat* is (1, 0, 0), that of *milk* (0, 0, 1), and that of *kitten* (0.6<!-- setting -->,
+# 0.8<!-- setting -->, 0), much like the cat's:
 
 # %% tags=["hide-input"]
 import math
@@ -56,17 +54,17 @@ display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 
 # %% [markdown]
 # The second page corrects itself: the cat is in the hall. But once it is told that the kitten is in the kitchen, it has the
-# cat there, too, with 0.60, and only 0.64 of it in the hall. Why? Qwen3-Next and Kimi Linear (2025) have such a page, the
-# *state*, in three of four layers.
+# cat there, too, with 0.60, and only 0.64 of it in the hall. Why? Qwen3-Next and Kimi Linear (2025) keep such
+# a page, the *state*, in three of four layers.
 
 # %% [markdown] name="linear-attention"
 # ## Multiply keys and values first
 #
-# Where does a page come from? Two matrix products make attention, and only the softmax between them keeps us from
-# starting with the second. So replace $e^{q \cdot k}$ by a product $\phi(q) \cdot \phi(k)$, with a function φ that makes all
-# features positive. Then keys and values can be multiplied before any query comes. This is **linear attention**
-# [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)], whose φ(x) is elu(x) + 1. How many numbers stand
-# between the two products?
+# Where does such a page come from? Attention multiplies queries by keys, and then the weights by the values. Only the softmax
+# between the two products keeps us from starting with the second. So replace $e^{q \cdot k}$ by a product
+# $\phi(q) \cdot \phi(k)$, where φ makes all features positive. Then keys and values can be multiplied before any query
+# comes. This is **linear attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]; its φ(x) is
+# elu(x) + 1. How many numbers stand between the two products?
 
 # %% tags=["fold-input"]
 n, d = 131_072, 128
@@ -91,14 +89,18 @@ display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=captio
 # %% [markdown]
 # S is a (d, d_v) matrix, the **state**, and it is the page: no larger after a million tokens. The work shrinks as well.
 # Both products with the scores take $2 n^2 d$ multiplications, those with the state $2 n d^2$: less by n / d, here by
-# 1,024<!-- setting -->. Under a causal mask each query needs the page as it was at its own time. So a token first adds its product
-# $k^\top v$ to S, and then asks; no key is kept. Divided by the sum of its weights, the mix is a mean again:
+# 1,024<!-- setting -->. Under a causal mask, each query needs the page as it was at its own time. So a token first adds its
+# product $k^\top v$ to S, and then asks; no key is kept. Divided by the sum of the weights, the output is a mean again:
 #
 # $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
 # \qquad z = \sum_j \phi(k_j)$$
 #
-# In bfloat16, write φ as x + 1 above zero and $e^x$ below. There elu(x) + 1 is exactly 0 from about −6 down, and a
-# query whose features are all 0 divides zero by zero.
+# <details><summary>In bfloat16, elu(x) + 1 can be 0</summary>
+#
+# It is exactly 0 from about −6 down, and a query whose features are all 0 divides zero by zero. Write φ as x + 1 above
+# zero and $e^x$ below.
+#
+# </details>
 
 # %% tags=["proof"]
 q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
@@ -116,31 +118,29 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # %% [markdown] name="the-delta-rule"
 # ## Erase, then write: the gated delta rule
 #
-# Leave φ and the division out, and you have the first page: every token adds $k^\top v$. The **delta rule** of the second
-# page first erases what the state says for the new key, and then writes the new value there, or does a share β of both [[Schlag et
-# al.](../docs/references.md#schlag-2021)]. A **gate** α between 0 and 1, as on the third page and in Mamba-2, lets all
-# that stands there fade before [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. With keys of length
-# 1, and with $q\,S$ as the output:
+# Leave out φ and the division, and you have the first page: every token adds $k^\top v$. The **delta rule** of the second
+# page first erases what the state says for the new key, and then writes the new value there. A factor β says how much of
+# both is done [[Schlag et al.](../docs/references.md#schlag-2021)]. On the third page, a **gate** α between 0 and 1 first
+# lets the whole state fade [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. Keys have length 1, and
+# $q\,S$ is the output:
 #
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
 # \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
 #
 # Now the kitten can be explained. The product of its key and the cat's is 0.6, so before anything is told of the
 # kitten, the page has 0.6 of it in the hall. Erasing these 0.6 under the kitten's key takes 0.6 of them from the cat:
-# 1 − 0.6 · 0.6 = 0.64 is left in the hall. Then the kitchen is written with 1, and 0.6 of that is the cat's, too. The milk's key is at a right angle to both, and stays at 1 under the
-# delta rule. Only the gate lets it fade, by half with each token.
+# 1 − 0.6 · 0.6 = 0.64 is left in the hall. Then 1 is written to the kitchen, and 0.6 of that is the cat's, too. The milk's
+# key is at a right angle to both, so the delta rule leaves the milk at 1. Only the gate lets it fade.
 #
-# Erasing and writing are one step, the key times the difference v − k S̄. In other words: **the delta rule is one step of gradient descent, of size β, on the error $\tfrac12 \lVert k\,\bar S - v
-# \rVert^2$**. The state is a small linear model, trained while it reads.
+# Erasing and writing together add β times the key times the difference v − k S̄. That is **one step of gradient descent, of
+# size β, on the error $\tfrac12 \lVert k\,\bar S - v \rVert^2$**. The state is a small linear model, trained while it
+# reads.
 #
-# The *token* decides on α and β: α can be 1 as long as all shall stay, and 0 for the one token that clears the page. In Qwen3-Next, α is one number for each head [[Qwen
-# Team](../docs/references.md#qwen-2025)]. In Kimi Linear it has d numbers, one for each row of S, so that
-# each feature of the keys fades at a pace of its own [[Kimi Team](../docs/references.md#kimi-2025)].
-#
-# There is no φ here and no denominator: a state that is corrected does not grow with each token. The layers of
-# both models bring queries and keys to length 1, and norm the output. Beside the state they keep the last
-# few inputs of a short convolution. The rule itself is two lines, and the book's tests compare it with the layers of
-# both models in `transformers`:
+# Each *token* has its own α and β: α can be 1 as long as all shall stay, and 0 for the token that clears the page. In
+# Qwen3-Next, α is one number for each head [[Qwen Team](../docs/references.md#qwen-2025)]. In Kimi Linear, it has one number
+# for each row of S, so that each feature of the keys fades at its own pace [[Kimi
+# Team](../docs/references.md#kimi-2025)]. Both models bring queries and keys to length 1 and norm the output, and the book's
+# tests compare the rule with their layers in `transformers`:
 
 
 # %%
@@ -236,9 +236,9 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # %% [markdown] name="what-a-state-forgets"
 # ## What a page forgets
 #
-# Write 64 random pairs of a key and a value, 16 wide and of length 1, into a state of 16 · 16 numbers. Then ask with each key: is the
-# output nearest to its own value? Three rules write: a plain sum, a gate of 0.98<!-- setting --> for every token, and the
-# delta rule with β = 0.3. How much of the 64 does the best of them find?
+# Write 64 random pairs of a key and a value, 16 wide and of length 1, into a state of 16 · 16 numbers. Then ask with each
+# key: is the output nearest to its own value? Three rules write: a plain sum, a sum with a gate of 0.98<!-- setting -->, and
+# the delta rule with β = 0.3. How many of the 64 does the best of them find?
 #
 # <details name="finds"><summary>Nearly all: 64 pairs are few, and there are 256 numbers.</summary>
 #
@@ -247,7 +247,7 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # </details>
 # <details name="finds"><summary>About half.</summary>
 #
-# Less. Only 16 keys can stand at right angles to each other; all others share rows.
+# Less: pairs with similar keys blur one another.
 #
 # </details>
 # <details name="finds"><summary>Less than a third.</summary>
@@ -332,16 +332,15 @@ display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 # %% [markdown]
 # A gate of 0.98 lifts 0.70 to 0.82. But it also takes what is still needed: of the first 64, the delta rule with that gate
 # finds 0.27, where it found 0.31 without. So the models leave α to the token. In the last row α is 0 for one token, the
-# first of the new subject, and 1 for all others. (It is set by hand here; a model has to learn when.) That finds 0.92. **The delta rule
-# overwrites the key that is written; a gate that the token closes clears the state.**
+# first of the new subject, and 1 for all others: 0.92. (Here it is set by hand; a model has to learn when.) **The delta
+# rule overwrites the key that is written; a closed gate clears the whole state.**
 
 # %% [markdown] name="hybrids"
 # ## Hybrids, and what six models keep
 #
-# None of these states finds all 64, and a softmax over all keys does (with scores × 256, so that it is nearly a choice). At
-# most 16 keys of 16 features are independent, and with more of them a state cannot, in general, give back every value. So
-# Qwen3-Next and Kimi Linear are **hybrids**: they have one layer with softmax attention after every three with a state, as
-# models with windows keep some global layers.
+# None of these states finds all 64. A softmax over all keys does (with scores × 256, so that it is nearly a choice). Of keys
+# with 16 features, at most 16 are independent, and with more keys a state cannot, in general, give back every value. So
+# Qwen3-Next and Kimi Linear are **hybrids**: after every three layers with a state comes one with softmax attention.
 #
 # What does that save? Here are six models after one text of 131,072 tokens: two with [windows](24_windows.ipynb), two
 # with [sparse attention](24_windows.ipynb#cell-id=sparse-attention), and two with states. Which keeps least?
@@ -363,7 +362,7 @@ display.show({name: [new[name].mean()] for name in compared}, columns=["found"])
 # </details>
 
 # %% [markdown] name="model-by-model"
-# A bar is what stays in the cache, in gigabytes. Where the next token reads less than all of it, only that part is dark:
+# A bar is what stays in the cache, in gigabytes. Its dark part is what the next token reads:
 
 # %% tags=["fold-input"]
 FULL = 131_072  # tokens
@@ -422,8 +421,9 @@ display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 # DeepSeek-V4-Flash keeps least, without any state: 0.9, less than the 1.1 of Kimi Linear. Only V4 keeps the text in a
 # blurred form. Wherever else layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token:
 # in Qwen3-Next, to 12 layers of 48. DeepSeek-V3.2 keeps 11.3 where its latents alone would take 9.2: an indexer saves
-# *reading*, and needs a key of its own for each token. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi Team](../docs/references.md#kimi-2025)
-# and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with `transformers`.)
+# *reading*, and needs a key of its own for each token. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi
+# Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with
+# `transformers`. The states come with a few inputs of a short convolution, not counted here.)
 #
 # <details><summary>How does a server store such caches side by side?</summary>
 #
@@ -488,8 +488,8 @@ exercises.linear_attention.check_write.folded(write)
 # > output = query @ state  # (d_v,)
 # > ```
 # >
-# > The gate clears, and the delta rule overwrites a key, and all that is like it. Of keys with d features only d can be
-# > independent, so hybrids keep a softmax in every fourth layer, which looks at all tokens.
+# > The gate clears the page. The delta rule overwrites a key, and part of what is like it. Of keys with d features only d can
+# > be independent, so hybrids keep a softmax over all tokens in every fourth layer.
 #
-# With rotations, shared keys, a cache, windows and states, you have the parts of a model of today. [The next
-# chapter](26_a_model_of_today.ipynb) puts most of them together, loads a published chat model, and asks it.
+# You now have the parts of a model of today. [The next chapter](26_a_model_of_today.ipynb) puts most of them together, loads
+# a published chat model, and asks it.
