@@ -8,10 +8,9 @@
 #
 # You type a question, and an answer appears, word by word. Behind it there are a file of numbers and a few
 # hundred lines of code, whose parts are called RoPE, GQA, RMSNorm and SwiGLU. In this chapter you load the file,
-# read the lines, and take the model apart while it runs: what happens without its rotation, with the wrong
-# groups, in a sliding window without its attention sink? [One table](#cell-id=what-this-class-lacks)
-# says which models have what else: sinks, gates, the delta rule, an indexer, latents, experts. And at
-# the end, you ask it the question from the first page of this book.
+# read the lines, and break the model while it runs: what happens without its rotation, or without its attention
+# sink? [One table](#cell-id=what-this-class-lacks) says what other models have besides. At the end, you ask the model
+# the question from the first page of this book.
 
 # %% [markdown] name="a-file-of-numbers"
 # ## A file of numbers
@@ -19,9 +18,8 @@
 # SmolLM2-135M-Instruct is small for a chat model, and made like a Llama [[Allal et
 # al.](../docs/references.md#allal-2025)]. Its weights fit into one file of 98 megabytes in the
 # format **GGUF**: settings, tokeniser and tensors, one after the other. Most numbers are
-# **quantised**: of 32 neighbouring weights, the file stores the smallest and the step between two
-# neighbouring values, and then for each weight a whole number of steps from 0 to 15. `load_gguf`
-# turns them back into floats, a few rows at a time.
+# **quantised**: of 32 neighbouring weights, the file stores the smallest and the size of a step, and then for each
+# weight a whole number of steps from 0 to 15. `load_gguf` turns them back into floats, a few rows at a time.
 
 # %%
 import math
@@ -70,16 +68,15 @@ display.annotated(gguf.load_gguf, checkpoint.fill, gguf._stored_name)
 
 # %% [markdown]
 # There are 30 blocks. The states are 576 wide, and nine query heads of width 64 share three KV
-# heads, three each. The embedding alone has 49,152 · 576 numbers, a fifth of all parameters, and
-# serves twice: *tied* means that the same matrix scores the tokens at the end.
+# heads, three each. The embedding alone has 49,152 · 576 numbers, a fifth of all parameters. It is *tied*: the same
+# matrix scores the tokens at the end.
 #
 # ## Ask
 #
 # A language model continues a text. What makes it a **chat model** is training on texts that are
-# written like conversations. Special tokens say who speaks, so you write down what came so far,
-# open the assistant's turn, and let the model continue. `generate` takes the likeliest token each
-# time, as in [A cache](21_cache.ipynb), and stops at `<|im_end|>`. In the notebook, **ask a
-# question of your own here**.
+# written like conversations. Special tokens say who speaks. So you write down what was said, open the assistant's
+# turn, and let the model continue. `generate` takes the likeliest token each time, as in [A cache](21_cache.ipynb), and
+# stops at `<|im_end|>`. In the notebook, **ask a question of your own here**.
 
 # %%
 QUESTION = "What is the capital of France?"
@@ -99,9 +96,8 @@ for token in generate(model, tokens, 60, stops=[stop]):
     print(tokenizer.decode([int(token)]), end="")  # nothing for the token that stops
 
 # %% [markdown]
-# Its logits are those that `transformers` computes with the same weights, as the fold shows. From a
-# shell you can go on talking: `python -m annotated_attention.chat`. It answers fluently, and with
-# so few parameters it is often wrong.
+# Its logits are those that `transformers` computes with the same weights, as the fold shows. To go on talking, call
+# `python -m annotated_attention.chat` in a shell. The model is small: it answers fluently, and is often wrong.
 
 # %% [markdown]
 # <!-- deeper: The same numbers -->
@@ -149,9 +145,9 @@ if LlamaConfig:
 # %% [markdown] name="one-class"
 # ## A whole Llama
 #
-# Most open language models of today are decoders with the same plan: a stack of blocks, each an
-# attention and a feed-forward part, that scores the next token. A block adds twice to the states of
-# its tokens: what the attention collects, and what the feed-forward part makes of it.
+# Most open language models of today are decoders with the same plan: a stack of blocks, each with an attention and a
+# feed-forward part. A block adds twice to the states of its tokens: what the attention collects, and what the
+# feed-forward part makes of it.
 
 # %% tags=["fold-input"]
 parts_of_a_block = ["norm", "self-attention", "norm", "feed-forward"]
@@ -159,8 +155,8 @@ display.layers({"one of 30 blocks": parts_of_a_block}, name="one-block")
 
 # %% [markdown]
 # Here is a whole Llama, in three functions that take their matrices from the model you loaded. First the
-# attention: queries, keys and values are made, split into heads and, but for the values, rotated; three query
-# heads share a KV head.
+# attention: queries, keys and values are made and split into heads. Queries and keys are rotated, and three query heads
+# share a KV head.
 
 # %%
 from annotated_attention import merge_heads, split_heads
@@ -178,17 +174,15 @@ def llama_attention(part: decoder.DecoderAttention, x: Tensor, cos: Tensor, sin:
 
 
 # %% [markdown]
-# Then the block, with two parts that are new. The norm is a shorter one, **RMSNorm** [[Zhang and
-# Sennrich](../docs/references.md#zhang-2019)]: it divides the features of a token by their root
-# mean square and multiplies them by learned numbers. Unlike the layer norm, it subtracts no mean
-# and adds no shift.
+# Then the block, with two parts that are new. **RMSNorm** [[Zhang and
+# Sennrich](../docs/references.md#zhang-2019)] divides the features of a token by their root mean square and
+# multiplies them by learned numbers g. Unlike the layer norm, it subtracts no mean and adds no shift.
 #
 # $$\mathrm{RMSNorm}(x) = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \varepsilon}} \cdot g$$
 #
-# And the feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]: instead
-# of passing features through a ReLU, it multiplies them by the output of a second matrix, which has
-# gone through SiLU, a smooth relative of ReLU (together **SwiGLU**). This factor decides how much of
-# each feature passes.
+# The feed-forward part has a **gate** [[Shazeer](../docs/references.md#shazeer-2020)]. A second matrix makes a factor
+# for each feature, which goes through SiLU, a smooth relative of ReLU. The factor decides how much of its feature
+# passes. Together this is called **SwiGLU**.
 
 
 # %%
@@ -221,12 +215,11 @@ likeliest = llama(model, tokens)[0, -1].argmax()
 print("the same logits; the answer begins with", repr(tokenizer.decode([int(likeliest)])))
 
 # %% [markdown]
-# It is all, for a Llama that scores words by its table of embeddings, as this one does. The package has **one
-# class** for many models, in the fold below: it also keeps keys and values in a cache, knows windows and padding,
-# and has settings for what other models do differently. Qwen3, for one, norms the queries and keys of each head
-# before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A normed query has
-# length $\sqrt d$, and so has a key. However large the states become, no score is then larger than $\sqrt d$, but
-# for the numbers that the norms learn.
+# It is all, for a Llama with tied embeddings. The package has **one class** for many models, in the fold below. It also
+# has a cache, windows and padding, and settings for what other models do differently. Qwen3, for one, norms the queries
+# and keys of each head before they are rotated (**QK-norm**) [[Yang et al. 2025](../docs/references.md#yang-2025)]. A
+# normed query has length $\sqrt d$, and so has a key. However large the states become, no score is then larger than
+# $\sqrt d$, as long as the learned numbers of the norms are 1.
 
 # %% tags=["proof"]
 q, k = F.rms_norm(1000 * torch.randn(2, 50, 64), (64,))  # (50, 64), (50, 64)
@@ -309,11 +302,10 @@ display.annotated(
 # %% [markdown] name="one-number-for-a-model"
 # ## One number for a model
 #
-# Before you take the model apart, you need a number that tells how good it is. Let it read a text
-# that it has never seen, and ask at each position how likely it found the token that came next. The
-# mean of the negative logarithms is the loss that you know from [Training](12_training.ipynb); its
-# exponential is the **perplexity**: from how many equally likely tokens the model seems to choose.
-# Here is a text that was written for this chapter.
+# Before you break the model, you need a number that tells how good it is. Let it read a text that it has never seen,
+# and ask at each position how likely it found the token that came next. The mean of the negative logarithms is the loss
+# that you know from [Training](12_training.ipynb). Its exponential is the **perplexity**: from how many equally likely
+# tokens the model seems to choose. This text was written for this chapter:
 
 # %%
 TEXT = """\
@@ -351,17 +343,16 @@ print(f"{text.size(1)} tokens, perplexity {as_it_is:.1f}")
 #
 # ## The right weights in the wrong order
 #
-# Suppose that you had written `load_gguf` yourself. All names fit, and all shapes. But the file stores the rows of
+# Suppose that you write `load_gguf` yourself. All names fit, and all shapes. But the file stores the rows of
 # W_Q and W_K in another order, for the *interleaved* layout of
 # [Positions](20_positions.ipynb#cell-id=two-layouts-one-permutation), in which neighbours form a pair.
-# `load_gguf` calls `interleaved_to_half` on both. What do you get if you leave this line out: an
-# error, gibberish, or answers that look fine?
+# `load_gguf` calls `interleaved_to_half` on both. What do you get without this call: an error, gibberish, or answers
+# that look fine?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No error, since the shapes are the same. And the text begins well: queries and keys are reordered alike, so
-# their products stay, and only the rotation turns the wrong features together. Read the outputs before
-# you judge.
+# No error, since the shapes are the same. And the text begins well. Queries and keys are reordered alike, so their
+# products stay; only the rotation turns the wrong features together.
 #
 # </details>
 
@@ -398,31 +389,28 @@ assert measured["reordered"] == as_it_is
 assert measured["as stored"] > 4 * as_it_is  # somewhat more or less on another processor
 
 # %% [markdown]
-# Read what was written about France once more. The wrong order knows the capital, and says so again in a
-# sentence of its own. Then nothing comes but new lines, and asked as a chat model it ends its answer before
-# the first word. (The right one answers; outside of a conversation it strays, as small models do.) Judging by
-# the first line, you would keep the wrong weights.
+# With the wrong order, the model knows the capital, and says so twice. Then nothing comes but new lines, and asked as a
+# chat model, it ends its answer before the first word. (The right order strays, too, but not in the chat.) Judging by the
+# first line, you would keep the wrong weights.
 #
-# The perplexity is not fooled: the wrong order hesitates between more than five times as many
-# tokens, nearly as many as without any rotation, as you will see. People really made this mistake
-# ([llama2.c 286](https://github.com/karpathy/llama2.c/pull/286)), and reordered with a wrong number of heads
-# ([transformers 31766](https://github.com/huggingface/transformers/issues/31766)). So when you load weights, measure a
-# loss, and compare the logits with an implementation that you trust.
+# The perplexity is not fooled: the wrong order hesitates between more than five times as many tokens. People really made
+# this mistake ([llama2.c 286](https://github.com/karpathy/llama2.c/pull/286)), and reordered with a wrong number of heads
+# ([transformers 31766](https://github.com/huggingface/transformers/issues/31766)).
 #
-# > **Pitfall.** One sentence that reads well proves nothing about weights. A model with a broken part
-# > can still write it.
+# > **Pitfall.** One sentence that reads well proves nothing about weights. When you load some, measure a loss, and compare
+# > the logits with an implementation that you trust.
 
 # %% [markdown] name="what-breaks-what"
 # ## What breaks what
 #
 # Now break one part at a time, and measure. The model was trained with a rotary base of 100,000, with SiLU in its
 # gates, and with all keys in sight. Which is worse: no attention, or no feed-forward parts? And which costs more:
-# to see the 64 nearest keys only, or 16 that each query chooses?
+# that a query sees only the 64 nearest keys, or only 16 that it chooses?
 #
 # <details><summary>What do you expect?</summary>
 #
-# No feed-forward parts, by far. And the 64 nearest cost more, since the first key of the text is not
-# among them. A cache in 8 bits you would not notice at all.
+# No feed-forward parts, by far. And the 64 nearest cost more, since the first key of the text is often not among them.
+# You would not notice a cache in 8 bits at all.
 #
 # </details>
 
@@ -460,7 +448,7 @@ def choosing(count: int, attend, q: Tensor, k: Tensor, v: Tensor, *others):
 
 # %% [markdown]
 # Two more give each group of query heads the KV head of the group before it, and round keys and values to some
-# [bits](21_cache.ipynb#cell-id=fewer-bits).
+# [bits](21_cache.ipynb#cell-id=fewer-bits), with one scale for each token and head, after the rotation.
 
 # %% tags=["fold-input"]
 from collections.abc import Iterator, Sequence
@@ -554,14 +542,15 @@ alt = f"Bars of the perplexity of a model with one part changed, from the best: 
 display.finish(drawing, name="what-breaks-what", alt=alt)
 
 # %% [markdown]
-# These are the ones to fear, because they fail quietly. A window of 64 keys lifts the perplexity to 42. Add a
-# single key, the very first of the text, and it is 28: most of the damage was the missing sink. Sixteen *chosen*
-# keys do about as well as 64 neighbours and a sink. That is the promise of sparse attention, if its cheap scores
-# find such keys. (DeepSeek's [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of
-# a layer, from scores that only resemble theirs; here each head has its own.) A rotary base of 10,000 is the default
-# of many programs, and the wrong activation is one word in a file of settings.
+# The mistakes among these are dangerous, because they fail quietly. A rotary base of 10,000 is the default of many
+# programs, and the wrong activation is one word in a file of settings.
 #
-# Four others are loud. A model that knows nothing has a perplexity of 49,152:
+# A window of 64 keys lifts the perplexity to 42. Add a single key, the very first of the text, and it is 28: most of the
+# damage was the missing sink. Sixteen *chosen* keys do about as well as 64 neighbours and a sink. That is the promise of
+# sparse attention. (Here each head chooses by its true scores. DeepSeek's
+# [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of a layer, from cheaper scores.)
+#
+# Four other mistakes are loud. A model that knows nothing has a perplexity of 49,152:
 
 # %% tags=["needs-weights", "fold-input"]
 loud = {name: [told[name]] for name in bars if name not in quiet}
@@ -569,9 +558,8 @@ display.show(loud, columns=["perplexity"])
 
 # %% [markdown]
 # Without feed-forward parts, the model is worse than one that knows nothing: it is sure, and wrong. Without the
-# norm before the attention, it gives no number at all. All this is one text of 216 tokens and one model; neighbouring
-# bars may change places with another text. (The cache in 4 bits has one scale for each token and head, and
-# rounds keys after their rotation.)
+# norm before the attention, it gives no number at all. All this is one model and one text of 216 tokens; with another text,
+# neighbouring bars may change places.
 
 # %% [markdown]
 # <!-- deeper: Which number is too large -->
@@ -610,11 +598,9 @@ print(f"query {q:.0e}, key {k:.0e}, score {score}; float32 ends at {limit:.0e}")
 #
 # In [Training](12_training.ipynb#cell-id=find-what-the-heads-do), a tiny model developed an **induction
 # head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
-# it again. Does a model that was trained on ordinary text have such heads? Let it read random
-# tokens, and then the same ones again [[Olsson et al.](../docs/references.md#olsson-2022)]; no
-# knowledge of language helps here. The score of a head is the weight that a token of the second
-# half gives, on average, to the token that followed its copy. As a control, the second half is
-# drawn anew, so that there is no copy before this place.
+# it again. Does a model that was trained on ordinary text have such heads? Let it read 40 random tokens, and then the same
+# 40 again [[Olsson et al.](../docs/references.md#olsson-2022)]. The score of a head is the weight that a token of the
+# second half gives, on average, to the token that followed its copy. As a control, the second half is drawn anew.
 
 # %%
 HALF = 40  # tokens
@@ -651,8 +637,8 @@ print(f"the largest control of all heads: {control.max():.2f}")
 assert control.max() < 0.1 < 0.5 < induction.flatten().topk(5).values.min()
 
 # %% [markdown]
-# The best head gives nine tenths of its weight to a single token, out of forty to eighty, and does
-# so again for other tokens. The control is near 0 for all 270 heads. Where do they stand?
+# The best head gives nine tenths of its weight to a single token, out of forty to eighty. With other tokens it does so
+# again, and the control is near 0 for all 270 heads. In which layers are the heads that score high?
 
 # %% tags=["needs-weights", "fold-input"]
 drawing, (ax,) = display.panels(345, 165)
@@ -676,9 +662,8 @@ display.finish(drawing, name="induction-heads", alt=alt)
 # All of them stand in the second half of the model. An induction head needs others before it that
 # tell each token which one it followed.
 #
-# Does the model need them? Silence the heads with a score above 0.3<!-- setting -->, by an `attend`
-# that returns zeros in their place, and measure the loss of each token, for new random tokens. As a
-# control, silence as many other heads, drawn at random, three times.
+# Does the model need its induction heads? Silence those with a score above 0.3<!-- setting -->, and measure the loss of
+# each token, for new random tokens. As a control, silence as many other heads, drawn at random, three times.
 
 
 # %% tags=["fold-input"]
@@ -737,9 +722,10 @@ alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 
 # %% [markdown]
-# In the first half there is nothing to copy, and the loss of 13.5 is even above that of a model that knows
-# nothing, ln 49,152 = 10.8: this one expects language, and finds none. Silencing the ten changes nothing there. In the
-# second half the loss falls steeply, and without the ten it falls little. Ten others cost far less.
+# In the first half there is nothing to copy, and silencing the ten heads changes nothing. (The loss of 13.5 is above that
+# of a model that knows nothing, ln 49,152 = 10.8: this one expects language.) In the second half the loss falls steeply,
+# and without the ten it falls little. Ten others cost far less.
+#
 # Does ordinary text need these heads, too? Take the story of the ferry once more, and part its tokens in
 # two: those that followed the same token before, and all others.
 
@@ -765,10 +751,10 @@ for place in more.topk(6).indices.tolist():
 display.show(table, columns=["next", "grows by"], corner="behind", decimals=1)
 
 # %% [markdown]
-# They do in a story what they do among random tokens. Where a pair comes a second time, the loss grows by
-# about half a nat without them, and elsewhere, on average, by next to nothing. The second table has the tokens that
-# lose most. *Teacher*, *rough* and *letters* were in the story before; *school*, the largest, was not: these heads do
-# other things, too. (A perplexity of the whole text would hide all this: ten other heads raise it even more.)
+# It does. Where a pair comes a second time, the loss grows by about half a nat without these heads, and elsewhere, on
+# average, by next to nothing. The second table has the tokens that lose most. *Teacher*, *rough* and *letters* were in
+# the story before. *School*, the largest, was not: these heads do other things, too. (A perplexity of the whole text would
+# hide all this: ten other heads raise it even more.)
 
 # %% [markdown]
 # <!-- deeper: What its cache takes -->
@@ -850,16 +836,15 @@ for name, (sizes, others) in FAMILIES.items():
 display.show(rows, columns=["parameters", "cache, a token"])
 
 # %% [markdown]
-# Nearly as much. Its 8 KV heads are as wide as Llama's, and it has almost as many layers. What a model costs
+# It keeps nearly as much. Its 8 KV heads are as wide as Llama's, and it has almost as many layers. What a model costs
 # while it writes is not written on its label.
 
 # %% [markdown] name="a-second-model"
 # ## A second model, with windows
 #
-# Gemma 3 has what SmolLM2 lacks: windows, a second rotary base and QK-norm. It is the same class again.
-# Here it is in small, with random weights: five layers with a window and
-# the base 10,000, then one that sees all keys, with the base 1,000,000. It reads 40 tokens with the
-# cache that each layer needs: a [rolling one](24_windows.ipynb) for the windows.
+# Gemma 3 has what SmolLM2 lacks: windows, a second rotary base and QK-norm. It is the same class again. Here is a small
+# one, with random weights: five layers with a window and the base 10,000, then one that sees all keys, with the base
+# 1,000,000. It reads 40 tokens. The windows have [rolling caches](24_windows.ipynb).
 
 # %%
 from annotated_attention.modern import KVCache, WindowCache
@@ -895,8 +880,8 @@ with torch.no_grad():
 print("✓ At once, in chunks with these caches, or without any: the same logits.")
 
 # %% [markdown]
-# The windows keep seven tokens each, the last layer all 40. Now let one setting be wrong, with the
-# weights as they are. All names and shapes fit. Which tokens get wrong logits?
+# The windows keep seven tokens each, the last layer all 40. Now let one setting be wrong, with the same weights. Which
+# tokens get wrong logits?
 
 # %% tags=["fold-input"]
 wrong = {
@@ -916,11 +901,9 @@ columns = ["tokens that are right", "the second off by", "any off by up to"]
 display.show(rows, columns=columns)
 
 # %% [markdown]
-# The first token is right in all four: it sees itself alone, and a softmax over one key gives 1
-# whatever the score. So a single token tests no rotation. The second tests it, but with the bases
-# exchanged its logits are off by 0.13 only, against 2.38 later. A window that is one too wide stays right for
-# eight tokens: a prompt that fits into the window does not test it. Compare logits on a text that is longer than the
-# window.
+# The first token is right in all four: it sees only itself, and a softmax over one key gives 1, whatever the score. The
+# second tests the rotation, but little: with the bases exchanged its logits are off by only 0.13, later by up to 2.38. A
+# window that is one too wide stays right for eight tokens. So compare logits on a text that is longer than the window.
 
 # %% [markdown]
 # <!-- deeper: The same numbers as Gemma 3 -->
@@ -1032,7 +1015,7 @@ for name, (sizes, _) in FAMILIES.items():
 # %% [markdown] name="what-this-class-lacks"
 # ## What this class lacks
 #
-# What do well-known open models have beyond it? Each heading leads to its chapter. *3 in 4* counts layers; a state
+# What do well-known open models have besides? Each heading leads to its chapter. *3 in 4* counts layers; a state
 # fades by one gate *per head* or one *per feature*.
 #
 # | | [window](24_windows.ipynb#cell-id=three-keys-each) | [sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](25_linear_attention.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
@@ -1047,20 +1030,19 @@ for name, (sizes, _) in FAMILIES.items():
 # | DeepSeek-V4 Flash, 2026 | 128, in all | yes | – | – | 512 | [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head) | 6 of 256 |
 # | **this class** | **yes** | – | – | – | – | – | – |
 #
-# Two things this book leaves out. **Experts** are many feed-forward parts, of which each token is sent
-# to a few (and mostly to one more that serves all tokens). They are no attention, and therefore have no
-# chapter. And layers with a state first mix each token with the three before it, by a short convolution.
-# (The book's tests compare the rows with the configurations in `transformers`; of Gemma 3 and gpt-oss, it is the
-# largest model.)
+# Two things have no chapter in this book. **Experts** are many feed-forward parts, of which each token is sent to a few
+# (and mostly to one more that serves all tokens). And layers with a state first mix each token with the three before it,
+# by a short convolution. (The book's tests compare the rows with the configurations in `transformers`. The rows of Gemma 3
+# and gpt-oss are their largest models.)
 
 # %% [markdown] name="the-first-question"
 # ## The first question, once more
 #
 # This book began with two sentences, and two heads made by hand that tell them apart. Then a
-# [storyteller](10_a_little_world.ipynb) of 53,520<!-- quoted --> parameters learned to. Now ask a model that has two
+# [storyteller](10_a_little_world.ipynb) of 53,520<!-- quoted --> parameters learned to do so. Now ask a model that has two
 # and a half thousand times as many, and was trained on two trillion tokens [[Allal et
 # al.](../docs/references.md#allal-2025)]: *The cat drank milk because it was sweet. What was sweet?* Let its answer
-# begin with *The*, and compare the two words that may follow. How sure will it be of *milk*?
+# begin with *The*, and compare the words *cat* and *milk* as the next one. How sure will it be of *milk*?
 
 
 # %%
@@ -1092,9 +1074,9 @@ for name, (story, quality) in STORIES.items():
 display.show(rows, columns=["the cat"], corner="… because", decimals=3)
 
 # %% [markdown]
-# It is as sure of the cat as with *thirsty*. And say it outright, *because the milk was sweet*: the cat, still. It is
-# not that it could not say *milk*. Told of milk alone, it says nothing else. But where somebody acts, this model
-# names who acted, and one word at the end does not change its mind. Perhaps I asked in the wrong way?
+# It is as sure of the cat as with *thirsty*. It stays with the cat even if you say outright *because the milk was sweet*.
+# Yet it can say *milk*: told of milk alone, it says nothing else. But where somebody acts, this model names who acted, and
+# one word at the end does not change its mind. Perhaps I asked in the wrong way?
 
 # %% tags=["needs-weights", "proof"]
 for story, quality in list(STORIES.values())[:3]:
@@ -1103,11 +1085,11 @@ for story, quality in list(STORIES.values())[:3]:
 print("✓ With both named in the question, in either order, it is the cat again, each time.")
 
 # %% [markdown]
-# The model that writes good English about France fails where one of 53,520<!-- quoted --> parameters answers both. The
-# mechanism is the same in both, line by line. But the storyteller's texts hold little else than this question: to
-# predict their next word, one has to answer it. In ordinary text that pays now and then, and a model this small has
-# probably spent its numbers on something else. Heads look for what lowers the loss. (One small model, three wordings:
-# a larger one may well be right. How to ask it stands [at the end](#cell-id=what-you-can-do-now).)
+# The model that writes good English about France fails where one of 53,520<!-- quoted --> parameters answers both
+# questions. The mechanism is the same. But the storyteller's texts hold little else than this question: to predict their
+# next word, one has to answer it. In ordinary text that pays now and then, and a model this small has probably spent its
+# numbers on something else. Heads look for what lowers the loss. (This is one small model: a larger one may well be right.
+# How to ask it is said [at the end](#cell-id=what-you-can-do-now).)
 
 # %% [markdown]
 # ## Exercises
@@ -1282,7 +1264,7 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # ## What you have now, and can do with it
 #
 # On the first page, somebody else's heads told a cat from its milk. Now you can make such heads, train them, load
-# them, take them apart, and say when not to believe them. Four things to do with it:
+# them, take them apart, and say when not to believe them. Four things to do next:
 #
 # - **Ask a larger model.** `pretrained.load_language_model(folder)` reads what `transformers` saves of a Llama, Mistral,
 #   Qwen2, Qwen3, OLMo 2, SmolLM3 or Gemma 3. `python -m annotated_attention.chat folder` talks with it. Ask it what was sweet.
@@ -1310,5 +1292,5 @@ exercises.a_model_of_today.check_tokens.folded(my_tokens)
 # > A sentence that reads well proves nothing about weights: compare logits, and measure a perplexity.
 #
 # This is the last chapter. The [cheat sheet](cheat_sheet.ipynb) has multi-head attention on one page
-# and attention today on another, and the [package](../docs/package/index.md) has the classes to use. *It* was thirsty;
-# you know now how one would find out.
+# and attention today on another, and the [package](../docs/package/index.md) has the classes to use. *It* was thirsty,
+# and now you know how one would find out.
