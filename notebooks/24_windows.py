@@ -161,7 +161,7 @@ display.finish(drawing, name="influence", alt=alt, caption=caption)
 # %% [markdown]
 # Through four windows the farthest counts 0.0005 of the last: it is in reach, and nearly out of hearing. On the other two
 # lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 0.0202 or 0.0267,
-# about as much as any other far one. So many models put global layers between the windows: Gemma 3 has one after every five
+# about as much as any other far one. So many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
 # windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
 #
 # Which way does the news take? Put the global layer at 1 and then at 4. The whole text is lit both times, but at 1 few
@@ -239,8 +239,7 @@ display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 # So keep it. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat model, and one key
 # repairs most of the damage. The models of Xiao et al. predict about as well as before with the first *four*. Their
 # method, **StreamingLLM**, also numbers tokens by their place in the cache instead of the text, so that no distance grows
-# beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)]. (In the package, `sinks` keeps the
-# first tokens, and all keep their true positions.)
+# beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
 #
 # <details><summary>Why does a sliding window with re-computation need no sink?</summary>
 #
@@ -314,7 +313,7 @@ torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), 
 # %% [markdown] name="sparse-attention"
 # ## Chosen by content: DeepSeek's sparse attention
 #
-# A window chooses keys by their place. The **sparse attention** of DeepSeek-V3.2 chooses them by their
+# A window chooses keys by their place. The **sparse attention** (DSA) of DeepSeek-V3.2 chooses them by their
 # content: an **indexer** gives every key a cheap score, and the query attends to the 2,048 keys with
 # the best ones [[DeepSeek-AI 2025, section 2.1](../docs/references.md#deepseek-2025)]. The indexer is
 # a small attention without values. Its 64 heads of width 128 share one key a token; the token that asks has a query $q_j$ and a factor $w_j$ for each head j:
@@ -531,10 +530,6 @@ for version, works in ((useless.of, True), (useless.version, False)):
     sums = weights.sum(-1)
     assert torch.allclose(sums, torch.ones_like(sums)) != works
 print("✓ Added to the scores, a sink has no gradient, and the weights still sum to 1.")
-
-# %% [markdown]
-# > **Pitfall.** Two bugs of this chapter change no shape and raise no error: a window that is one key too wide, and a sink
-# > that is added to the scores. Count the keys, in a text longer than w, and add up the weights.
 
 # %% [markdown]
 # ## Exercises
