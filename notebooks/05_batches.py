@@ -3,23 +3,21 @@
 #
 # *Where does the batch go?*
 #
-# *9 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # > the cat drank milk because **it** was thirsty . so the *cat wanted more .*
 # >
 # > the cat drank milk because **it** was sweet . so the *milk was gone .*
 #
-# A small trained model went on with these two sentences, and got both right. Turn the batch round in the wrong way inside
-# its attention, and it ends both with *cheese was gone*. No error, and no cheese in sight.
+# A small trained model went on with these two sentences, and got both right. Turn their batch round in the wrong way
+# inside its attention, and it ends both with *cheese was gone*. No error, and no cheese in sight.
 #
-# Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of such a
-# batch as a house with one room for each head of each sentence. Words talk to the other words in their room, never through
-# a wall. So who let the cheese in?
+# Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of such a batch as a house
+# with one room for each head of each sentence. Words talk to the other words in their room, never through a wall. Whose
+# words met whose, when the cheese came in?
 
 # %% tags=["hide-input"]
-import time
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -52,13 +50,11 @@ layouts = {
 display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
 
 # %% [markdown]
-# Shaded is whom the *it* of the first sentence hears, with the shares. (In the picture the two
-# rooms of a head are neighbours, in the code the two of a sentence.)
+# Shaded is whom the *it* of sentence 1 hears, with the shares.
 #
 # ## Four rooms in one tensor
 #
-# Put the two sentences into one tensor `x`, `(b, n, e)`. An item of a batch is called a **sample**; here a sample is a
-# sentence. The patient way into the four rooms is a loop over the sentences.
+# Put the two sentences into one tensor `x`, `(b, n, e)`. The patient way into its four rooms is a loop over the sentences.
 
 
 # %% tags=["fold-input"]
@@ -73,8 +69,8 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 
 # %% [markdown]
-# Now get rid of the loop. What has to change in `one.attend`, which [chapter 1](01_one_head.ipynb) wrote for one sentence?
-# Nothing. The heads do not hear one another either, and to attention a sentence is one more axis in front.
+# Without the loop, what has to change in `one.attend`, which [chapter 1](01_one_head.ipynb) wrote for one sentence? Nothing.
+# Heads do not hear one another, and neither do sentences: a batch is one more axis in front.
 
 
 # %%
@@ -90,12 +86,12 @@ q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
 mixed = four_axes(q, k, v, h)    # (b, n, h * d)
 
 # %% [markdown]
-# `WIDE` holds $W_Q$, $W_K$ and $W_V$ of [both heads](02_two_heads.ipynb) side by side. `split_heads` and `merge_heads` are
-# made in [the last chapter](04_reshape_trick.ipynb). Each of these works on axes counted from the end: none touches the
-# batch. What does that buy?
+# `WIDE` holds $W_Q$, $W_K$ and $W_V$ of [both heads](02_two_heads.ipynb) side by side; `split_heads` and `merge_heads` come
+# from [the last chapter](04_reshape_trick.ipynb). All of them count axes from the end, so none touches the batch.
+# Two large matrix products do the work of the many small ones:
 
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 class Products(TorchFunctionMode):
     """Count the matrix products while it is on."""
 
@@ -106,24 +102,16 @@ class Products(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-MANY = 64  # sentences, of 16 words, with 4 heads of width 8
-timed = torch.randn(3, MANY, 16, 32)  # (3, 64, 16, 32)
-rows = []
+counted = []
+many = torch.randn(3, 64, 16, 32)  # (3, 64, 16, 32)
 for attends in (one_by_one, four_axes):
-    took = []
-    for _ in range(20):
-        start = time.perf_counter()
-        attends(*timed, 4)
-        took.append(1000 * (time.perf_counter() - start))
     with Products() as products:
-        attends(*timed, 4)
-    rows.append([products.count, f"{min(took):.1f} ms"])
-columns = ["matrix products", "time, where this page was built"]
-display.show(rows, ["loop", "four_axes"], columns, corner=f"{MANY} sentences")
-
-# %% [markdown]
-# The loop asks for 128 matrix products, one after the other, `four_axes` for two large ones. (Three
-# of our sizes are 2, which could hide a mix-up; the check takes sizes that all differ.)
+        attends(*many, 4)
+    counted.append(products.count)
+assert counted[0] == 64 * counted[1]
+print(
+    f"✓ For {len(many[0])} sentences: {counted[0]} products in the loop, {counted[1]} here."
+)
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
@@ -143,24 +131,24 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
 #
-# Recurrent layers walk from word to word, so they put the words first and the batch second, `(n, b, e)`. This is called
-# **sequence-first**, and `torch.nn.MultiheadAttention` expects it, too, unless you set `batch_first=True`. Suppose that
-# such a tensor `y` comes in, and nobody turns it round. The code takes the 8 words for 8 samples, and the 2 samples for
-# words. One head asks about an animal, the other about a food. What does *it* collect?
+# Recurrent layers walk from word to word, so they put the words first and the batch second: `(n, b, e)`, **sequence-first**.
+# `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Suppose that such a tensor `y` comes in,
+# and nobody turns it round. The code takes the 8 words for 8 sentences, and the 2 sentences for 2 words. One head asks about an
+# animal, the other about a food. What does *it* collect?
 #
 # <details name="sequence-first"><summary>Nothing: the code stops with an error.</summary>
 #
-# Self-attention takes any sizes.
+# Self-attention takes any sizes, and both axes are there.
 #
 # </details>
 # <details name="sequence-first"><summary>The right answer: its own words are all in the tensor.</summary>
 #
-# They are, but in other rooms.
+# They are in the tensor, but in other rooms.
 #
 # </details>
 # <details name="sequence-first"><summary>A yes to both questions.</summary>
 #
-# Right. To say no takes a last word, and none is in the room of *it*.
+# Right. Only *thirsty* or *sweet* could say no to one of them, and neither is in the room of *it*.
 #
 # </details>
 
@@ -176,13 +164,13 @@ y = x.transpose(0, 1)  # (n, b, e), sequence-first
 wrong = pair(y)        # (n, b, e)
 
 # %% tags=["hide-input"]
-LASTS = ["with thirsty", "with sweet"]
-rows = [f"{house}, {last}" for house in ("right", "batch as words") for last in LASTS]
+LASTS = ["sentence 1, thirsty", "sentence 2, sweet"]
+rows = [f"{house}: {last}" for house in ("right", "batch as words") for last in LASTS]
 answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# 1.00, more than the 0.97 of the right house. This is the house in which it was asked:
+# A yes to both questions, 1.00, in both sentences. This is the house in which *it* was asked. Press any word, and the other houses:
 
 # %% tags=["hide-input"]
 display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
@@ -190,8 +178,7 @@ display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 # %% [markdown]
 # Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each. Our
 # heads hand over *quality* alone: *thirsty* and *sweet* have 2 of it, *it* has 1, the others none. Half of 1 and half of 1
-# is 1.00, which $W_O$, `two.W_O` of the second chapter, writes under *animal* for one head and under *food*
-# for the other.
+# is 1.00. Head 1 writes it under *animal*, head 2 under *food*.
 #
 # ## The obvious repair
 #
@@ -206,23 +193,28 @@ back = forced.reshape(n, b, h * d)     # (n, b, e)
 display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# 1.74, and still the same in both sentences. Press *reshaped* in [the house above](#fig-rooms). The small numbers count
-# the words of `y` as one reads it. A reshape keeps this reading order, and after eight words the first room is full:
+# 1.74, and still the same in both sentences. This is the house after the reshape:
+
+# %% tags=["hide-input"]
+display.rooms(*house_of, layouts, (0, it), name="rooms-after-the-reshape", only="reshaped")
+
+# %% [markdown]
+# The small numbers count the words of `y` as one reads it: the first word of both sentences, the second of both, and so on. A
+# reshape keeps this order. After eight words, 0 to 7, the first room is full, and the wall runs across both sentences.
 #
-# ```text
-# y            the the cat cat drank drank …
-# reshape      the the cat cat … | because because …
-# transpose    the cat drank …   | the cat drank …
-# ```
+# In the right house *it* collected 2 · .46 + .05 = .97 about the animal. Now the cat, who took the other .46, is behind
+# the wall. So *thirsty* gets .74, and *sweet* and a second *it* have come in: 2 · .74 + 2 · .04 + .09 + .09 = 1.74. In head
+# 2, *sweet* gets the .74.
 #
-# So the wall runs across the sentences. In the right house *it* collected 2 · .46 + .05 = .97 about the animal. Now the cat,
-# who took the other .46, is behind the wall. The share of *thirsty* grows to .74, *sweet* and a second *it* come in, and
-# that makes 2 · .74 + 2 · .04 + .09 + .09 = 1.74. Head 2 does the same with *sweet*.
+# **In reading order, a reshape moves the walls, and a transpose moves the words.**
 #
-# **In reading order, a reshape moves the walls and a transpose moves the words.** On the
-# [shelf](04_reshape_trick.ipynb#cell-id=strides) it is the reverse: this transpose moves nothing, and this reshape copies
-# every number, since `y` itself came from a transpose. (A tensor that was laid down words first is reshaped without a
+# <details><summary>And in memory?</summary>
+#
+# On the [shelf](04_reshape_trick.ipynb#cell-id=strides) it is the reverse: this transpose moves nothing, and this reshape
+# copies every number, since `y` itself came from a transpose. (A tensor that was laid down words first is reshaped without a
 # copy, and just as wrongly.)
+#
+# </details>
 
 # %% tags=["proof"]
 for words, shares, sum_of in (  # head 1 asks about the animal
@@ -252,12 +244,12 @@ print("✓ In each of the three houses “it” hears the words in its room, and
 # ## Who let the cheese in
 #
 # Would a trained model notice? Take the [storyteller](10_a_little_world.ipynb), and let it attend in each of the three
-# houses. With a start mark, `/`, our sentences have 12 words each up to *so the*. Reshaped, both go on with *cheese*. (It hears no later
-# word, by the mask of the next chapter.) What has the last *the* heard?
+# houses. With its start mark, `/`, each sentence has 12 words up to *so the*, and no word hears a later one. Reshaped, both
+# sentences go on with *cheese*. What has the last *the* heard?
 #
 # <details name="cheese"><summary>Both whole sentences, mixed up.</summary>
 #
-# Then *milk* would be in its room. Count 12 of the 24 words in reading order.
+# A room has 12 words, and there are 24. Count the first 12 in reading order.
 #
 # </details>
 # <details name="cheese"><summary>Nothing but the other <em>the</em>.</summary>
@@ -286,12 +278,9 @@ TURNS = {  # from batch-first into the attention of a house, and back
 class Inside(nn.Module):
     """Let a trained layer attend in one of the houses, where no word hears a later one."""
 
-    def __init__(self, theirs, turn, back, hidden=0):
+    def __init__(self, theirs, turn, back):
         super().__init__()
         self.theirs, self.turn, self.back = theirs, turn, back
-        self.hidden = (
-            hidden  # how many words at the start the words behind them do not hear
-        )
 
     def forward(self, x, *_, **__):
         packed = F.linear(
@@ -299,23 +288,22 @@ class Inside(nn.Module):
         )
         q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))   # (b, h, n, d)
         may = torch.ones(q.size(-2), q.size(-2), dtype=torch.bool).tril()  # (n, n)
-        may[self.hidden :, : self.hidden] = False
-        scores = q @ k.mT / q.size(-1) ** 0.5                            # (b, h, n, n)
-        self.weights = scores.masked_fill(~may, -torch.inf).softmax(-1)  # (b, h, n, n)
-        mixed = merge_heads(self.weights @ v)                            # (b, n, h * d)
+        scores = q @ k.mT / q.size(-1) ** 0.5                              # (b, h, n, n)
+        self.weights = scores.masked_fill(~may, -torch.inf).softmax(-1)    # (b, h, n, n)
+        mixed = merge_heads(self.weights @ v)                              # (b, n, h * d)
         return self.theirs.out_proj(self.back(mixed, x.shape)), None
 
 
 # %% tags=["fold-input"]
 @torch.no_grad()
-def go_on(name, texts, hidden=0):
+def go_on(name, texts):
     """Let the model go on with a batch of texts, each time with the likeliest word.
 
     Gives the words, the chances of the first of them, and the weights of the first layer.
     """
     model = world.shipped().eval()
     for layer in model.layers.layers:
-        layer.self_attn = Inside(layer.self_attn, *TURNS[name], hidden)
+        layer.self_attn = Inside(layer.self_attn, *TURNS[name])
     batch = [[world.EDGE, *text.split()] for text in texts]
     kinds = [[world.NUMBER[word] for word in kind] for kind in KINDS.values()]
     for step in range(6):
@@ -342,18 +330,16 @@ told = {name: weights[:, :1] for name, (_, weights) in goes_on.items()}
 display.rooms(texts, x, x, told, (1, 11), name="rooms-of-the-storyteller", only="reshaped")
 
 # %% [markdown]
-# This is what the last *the* of sentence 2 hears in one head of the first layer: mostly *sweet*, .86. No word in its room
-# names a drink. What does the model expect next?
+# The last *the* of sentence 2 is number 23. In this head of the first layer it hears mostly *sweet*, .86. Its twin in sentence 1,
+# number 22, has the same room. No word in this room names a drink. What does the model expect next?
 
 # %% tags=["hide-input"]
 (right, _), (as_words, _), (reshaped, _) = goes_on.values()
-(_, start_hidden), _ = go_on("right", BOTH, hidden=5)
 expects = {
-    "right, thirsty": right[0],
-    "right, sweet": right[1],
-    "start hidden": start_hidden,
-    "batch as words": as_words[1],
-    "reshaped": reshaped[1],
+    "right: sentence 1, thirsty": right[0],
+    "right: sentence 2, sweet": right[1],
+    "batch as words: sentence 2, sweet": as_words[1],
+    "reshaped: sentence 2, sweet": reshaped[1],
 }
 display.show(
     {name: [words.split()[0], *row] for name, (words, *row) in expects.items()},
@@ -362,12 +348,12 @@ display.show(
 )
 
 # %% [markdown]
-# In the storyteller's world, what is *sweet* is a drink or a food, and either can be *gone*. So the model can only
-# guess which, and *milk*, the only drink in the batch, gets 0.00. Hide *the cat drank milk* (*start hidden*) in the right
-# house, and it guesses as well. With the batch taken for words, *the* hears nothing but
-# *the*. After that an animal comes, 0.99, and *mouse* is a guess, too.
+# In the storyteller's world, what is *sweet* is a drink or a food, and either can be *gone*. Reshaped, the model expects a
+# food, 0.41, or a drink, 0.32, but not *milk*, 0.00: milk is behind the wall. So *cheese* is a guess. With the batch taken
+# for words, *the* hears nothing but *the*, and *mouse* is a guess, too.
 #
-# So a wrong wall let the cheese in, and the shape is what the caller expects. **Transpose** a sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
+# So a wrong wall let the cheese in, and no shape shows it. **Transpose** a sequence-first tensor where it comes in,
+# `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
 
 # %% tags=["proof"]
 assert pair(y.transpose(0, 1)).equal(pair(x))
@@ -394,7 +380,7 @@ print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gra
 # %% [markdown] name="one-test-for-the-walls"
 # ## Ask each sentence alone
 #
-# Walls make a promise: a sample gets in the batch what it gets alone.
+# A wall promises that a sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
 
 
 # %%
@@ -469,12 +455,15 @@ passed = {
 caught(passed, [*tests])
 
 # %% [markdown]
-# Last chapter's test takes a single sentence, and a batch of one is in order even after a reshape.
+# Last chapter's test misses the reshape because it takes a single sentence, and a batch of one is in order even after a
+# reshape. So run both tests, on random numbers, with dropout off.
 #
-# > **Pitfall.** Hand both tests random numbers, and switch dropout off. Ours are too much alike to show the
-# > mistake *batch as words*: alone, *thirsty* collects its own 2 of quality; in the batch it collects half of that and
-# > half of the 2 of *sweet*, which is 2 again.
+# <details><summary>Why random numbers?</summary>
 #
+# Our sentences are too much alike to show the mistake *batch as words*. Alone, *thirsty* collects its own 2 of quality. In
+# the batch it collects half of that and half of the 2 of *sweet*, which is 2 again.
+#
+# </details>
 # <details><summary>And in cross-attention?</summary>
 #
 # With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
@@ -569,8 +558,7 @@ exercises.batches.check_attend_heads(attend_heads)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In self-attention n = m. Call the function with 3 queries and 5 keys, and print the shapes of `q`,
-# `k` and `v`. (The 8 in the error is b · h = 2 · 4: the matrix product joins the two axes.)
+# Call the function with 3 queries and 5 keys, and print the shape of `k`. Which number in it is not what it should be?
 #
 # </details>
 #
