@@ -336,15 +336,15 @@ display.rooms(texts, x, x, told, (1, 11), name="rooms-of-the-storyteller", only=
 # %% tags=["hide-input"]
 (right, _), (as_words, _), (reshaped, _) = goes_on.values()
 expects = {
-    "right: sentence 1, thirsty": right[0],
-    "right: sentence 2, sweet": right[1],
-    "batch as words: sentence 2, sweet": as_words[1],
-    "reshaped: sentence 2, sweet": reshaped[1],
+    "right: … thirsty": right[0],
+    "right: … sweet": right[1],
+    "batch as words: … sweet": as_words[1],
+    "reshaped: … sweet": reshaped[1],
 }
 display.show(
     {name: [words.split()[0], *row] for name, (words, *row) in expects.items()},
     columns=["says", *KINDS],
-    corner="house",
+    corner="house: sentence",
 )
 
 # %% [markdown]

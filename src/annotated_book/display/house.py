@@ -127,7 +127,7 @@ def _draw_head(
             colour = FAINT if share is None else "black"
             weight = "bold" if asks else "normal"
             if numbered:  # in reading order, the batch second
-                small: dict[str, Any] = {"ha": "right", "fontsize": 7, "color": FAINT}
+                small: dict[str, Any] = {"ha": "right", "fontsize": size - 3, "color": FAINT}
                 ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", va="center", **small)
             ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
             if share is not None:
