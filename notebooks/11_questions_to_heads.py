@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *14 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *12 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -11,8 +11,8 @@
 # > the cat drank milk because it was sweet . so the **milk** …
 #
 # On the first page of this book, two heads answered this, and they were made by hand. The storyteller of
-# [the last chapter](10_a_little_world.ipynb) has four heads, and nobody told them anything. It was never
-# told these sentences either: in its world no cat drinks milk. And it is right about both.
+# [the last chapter](10_a_little_world.ipynb) has four heads, and nobody told them anything. In its world no cat drinks
+# milk, so it has never met these sentences. And it is right about both.
 
 # %% tags=["hide-input"]
 import itertools
@@ -38,11 +38,22 @@ second = ten.shipped(4)
 # %% [markdown] name="ask-it"
 # ## Press a head
 #
-# Here it is, with all of its numbers. The framed *the* is about to name somebody. Under each word stands how much
-# of its weight the framed word gives to it, in the heads 1.1, 1.2, 2.1 and 2.2<!-- setting --> from the left (layer,
-# head). Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this
-# time nobody drew it. What will the model say without this head? Press **2.2**<!-- setting -->; that silences it. Press
-# it again, and press **1.1** instead, which gives *milk* 0.04.
+# Here it is, with all of its numbers. The framed *the* is about to name somebody. Under each word stands the weight that
+# *the* gives to it, in heads 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2.
+# Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this time
+# nobody drew it. Head 1.1<!-- setting --> gives *milk* 0.04. Without which of the two will the model take the cat to be
+# meant? Choose, then press the head in the figure; that silences it.
+#
+# <details name="silence"><summary>Without 2.2<!-- setting -->, which stares at the milk.</summary>
+#
+# It says *juice*. The name is gone, but not the kind: it still wants a drink.
+#
+# </details>
+# <details name="silence"><summary>Without 1.1<!-- setting -->, which hardly looks at the milk.</summary>
+#
+# It says *cat*. The answer has changed sides.
+#
+# </details>
 
 
 # %% tags=["fold-input"]
@@ -89,21 +100,21 @@ display.storyteller(
 )
 
 # %% [markdown]
-# Without the head that stares at the milk it says *juice*: the name is gone, but not the kind. Without a head that
-# hardly looks at the milk, it says *cat*: the answer has changed sides. (*Wrong merge* is the slip of [The reshape
-# trick](04_reshape_trick.ipynb): no error, and after *sweet* the model names the *cat*.)
-#
 # So a bright line is not where the matter is settled. Where is it? Question the parts as a court would, one after the
-# other, and each answer against another. You will be misled more than once, and once
-# by the questions themselves.
+# other. You will be misled more than once, and once by the questions themselves.
+#
+# (*Wrong merge* is the slip of [The reshape trick](04_reshape_trick.ipynb): no error, and after *sweet* the model names
+# the *cat*.)
 
 # %% [markdown]
-# ## 192 questions, and whom the model names
+# ## 192 questions and their twins
 #
-# One sentence is an anecdote. Each animal, each food or drink and each quality make 192 questions. Each has a
-# **twin**, which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The
-# likeliest next word is the answer. It names the one meant, the other, or a third word, and nearly every
-# picture below shows these three shares.
+# One sentence is an anecdote. Each animal, each food or drink and each quality make 192 questions. Each has a **twin**,
+# which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The likeliest next
+# word is the answer. It names the one meant, the other one, or a third word, and the bars below show these three shares.
+#
+# What would be chance? Whoever cannot tell a question from its twin gives both the same answer. It is right in one and
+# wrong in the other, so **the other is named as often as the one meant**: blue and orange of equal length. Look for that.
 
 
 # %% tags=["fold-input"]
@@ -133,7 +144,7 @@ def answers(model: nn.Module, asked=ASKED) -> list[str]:
     return [ten.WORDS[i] for i in logits[:, -1].argmax(-1).tolist()]
 
 
-# %%
+# %% tags=["fold-input"]
 def named(model: nn.Module, asked=ASKED) -> list[float]:
     """Give the shares of answers that name the one meant, the other, a third word."""
     found = []
@@ -166,24 +177,26 @@ crossed.load_state_dict(model.state_dict())
 assert answers(crossed, of_the_book[::2]) == ["cat", "cat"]
 print("✓ All 192 answers name the one meant.")
 
-# %% [markdown]
-# What would be chance? Whoever cannot tell a question from its twin gives both the same answer. It is right in one
-# and wrong in the other, so **the other is named exactly as often as the one meant**: two bars of equal length, at
-# most one half each. Look for that.
-
 # %% [markdown] name="blank-it"
 # ## First witness: *it*
 #
-# The obvious suspect is the word *it*. If that word holds the answer, then erasing it must hurt. **To blank a word**
-# is to put the average vector of all words in its place, where it enters the first layer. A hook does that, a
-# function that PyTorch calls before a module runs. How many of the 192 answers stay right?
+# The obvious suspect is the word *it*. If its row holds the answer, then erasing it must hurt. **To blank a word** is to
+# put the average vector of all words in its place, where it enters the first layer. How many of the 192 answers stay
+# right without *it*?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="blank"><summary>About half of them.</summary>
 #
-# All of them. Nothing in the model needs this word. It stands in every question, whoever is meant, and
-# under the causal mask it cannot see the quality. Whoever settles the matter can do without it.
+# That would be chance, and it is what happens when you blank the *quality*.
 #
 # </details>
+# <details name="blank"><summary>All of them.</summary>
+#
+# Right. This word stands in every question, whoever is meant, and under the causal mask it cannot see the quality.
+# Whoever settles the matter can do without it.
+#
+# </details>
+#
+# A hook does that, a function that PyTorch calls before a module runs:
 
 
 # %%
@@ -234,17 +247,16 @@ assert bars["the quality blanked"] == [0.5, 0.5, 0]
 print("✓ Without “it” every answer stays right; without the quality, half of them.")
 
 # %% [markdown]
-# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. So the answer
-# is worked out somewhere after the quality. This is what [the causal
-# mask](06_masks.ipynb#cell-id=the-causal-mask) left open in Part I: the row of *it* cannot know, and a
-# later row can.
+# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. So the answer is
+# worked out somewhere after the quality. [The causal mask](06_masks.ipynb#cell-id=the-causal-mask) left this open in
+# Part I: the row of *it* cannot know who is meant, and a later row can.
 
 # %% [markdown] name="patch-it"
 # ## Where the answer is between the layers
 #
-# Between the two layers every word has a row, and the answer must be on its way in one of them. **To patch a row**
-# (*activation patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If
-# the model then names the other, that row carried the answer.
+# Between the two layers every word has a row. Which of them carries the answer? **To patch a row** (*activation
+# patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If the model then
+# names the other one, that row carried the answer.
 
 # %% tags=["fold-input"]
 question, twin = of_the_book[0], of_the_book[2]
@@ -262,7 +274,7 @@ display.two_runs(
 )
 
 # %% [markdown]
-# Four rows differ before layer 2. Patch each of them in all 192 questions. How many carry a share of the answer?
+# Four rows differ before layer 2. Patch each of them, in all 192 questions:
 
 
 # %%
@@ -281,15 +293,17 @@ caption = "A row of the twin, put in before layer 2. First model."
 display.kinds_of_answers({"": bars}, name="patched-rows", caption=caption)
 
 # %% [markdown]
-# One, and it carries all of it: the row of the last *the*, about to name somebody. So the first layer has brought the
-# news from the quality to *the*. By which head? And who fetches the name?
+# One row carries all of it: that of the last *the*, about to name somebody. So layer 1 has brought the news from the
+# quality to *the*. By which head? And who fetches the name?
 
 # %% [markdown] name="take-it-away"
 # ## Take it away
 #
-# **To silence a head** (the field says *ablate*) is to put its own mean, over all words of the held-out stories,
-# in its slice of the merged heads, before `out_proj`. Not zero: the later layers may never have met a zero there, and
-# then a model fails because it is given something strange.
+# **To silence a head** (the field says *ablate*) is to let it hand on its own mean over all words of the held-out
+# stories, whatever it reads. The mean takes the head's slice of the merged heads, before `out_proj`. (Not zero: the later
+# layers may never have met a zero there.)
+#
+# Two heads of layer 2 look at the milk: 2.2 gives it 0.99, and 2.1 gives it 0.73. What does losing each of them cost?
 
 
 # %% tags=["fold-input"]
@@ -340,6 +354,7 @@ display.kinds_of_answers({"": bars}, name="silenced-heads", caption="First model
 
 # %% tags=["proof"]
 assert bars["without 1.1"] == [0.5, 0.5, 0]
+assert bars["without 2.1"] == [1, 0, 0]
 assert bars["without 2.2"][0] > 0.65
 assert bars["without 2.2"][2] > 0.12 > 0.05 > bars["without 2.2"][1]
 with without(model, "1.1"):
@@ -350,19 +365,19 @@ with without(model, "2.2"):
 print("✓ Without the first head of layer 1, the model always names the one who acts.")
 
 # %% [markdown]
-# Two heads, two jobs, it seems. Without 2.2 hardly an answer is the other one, and a third word comes in 0.22 of the
-# questions: the choice stands, the name is lost. So the head with the bright line only **names**: a *name mover*, as
-# in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the store,
-# John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
+# Without 2.1 every answer stays right: a bright line, and nothing hangs on it. Without 2.2 a third word comes in 0.22 of
+# the questions, and hardly ever the other one: the choice stands, the name is lost. So 2.2 only **names**: a *name
+# mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the
+# store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
 # 2022](../docs/references.md#wang-2022)]. Without 1.1 blue and orange are equally long: no choice is left, and every
-# answer is the one who acts. So this head, which looks at the quality, **decides**.
+# answer is the one who acts. So 1.1, which looks at the quality, **decides**.
 #
-# This chapter once ended here. It was a good story, and it was wrong.
+# This chapter once ended here, with two heads and two jobs. It was a good story, and it was wrong.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
 #
-# Look at the third words that come without 2.2. What kind of words are they?
+# Which kind of third word comes without 2.2?
 
 # %% tags=["proof"]
 KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
@@ -378,40 +393,17 @@ print(
 )
 
 # %% [markdown]
-# Something else still knows the kind. Look at the figure at the top again: 1.2 gives *milk* 0.87, and 2.1 gives it 0.73.
-# Silence them, too (in the figure, press several heads):
-
-# %% tags=["fold-input"]
-SEVERAL = (["2.2"], ["1.2", "2.2"], ["2.1", "2.2"], ["1.2", "2.1", "2.2"])
-bars = {}
-for several in SEVERAL:
-    with without(model, *several):
-        bars[f"without {', '.join(several)}"] = named(model)
-display.kinds_of_answers({"": bars}, name="names-fetched", caption="First model.")
-
-# %% tags=["proof"]
-alone, with_first, with_second, all_three = (right for right, _, _ in bars.values())
-assert alone > max(with_first, with_second) > min(with_first, with_second) > all_three
-assert all_three < 0.2
-assert bars["without 1.2, 2.1, 2.2"][2] > 0.7
-print("✓ Each of the three is missed, and without all of them a third word comes.")
-
-# %% [markdown]
-# So three heads fetch the name, and one of them, 1.2, sits in the layer that was to decide. I had taken the brightest for
-# the only one. (In GPT-2 there are *backup heads*, too, but most of them begin only when the name movers are silenced.
-# These three look at the name at any time.)
+# So something else in the model knows the kind. And all of my 192 questions are *about a thing*: one of the two is an
+# animal, the other one is food or drink. Whoever knows the kind cannot name the wrong one! In court these are **leading
+# questions**: half of the answer stands in them.
 #
-# And the kind has misled us once more. In all of my questions one of the two is an animal and the other is not. Whoever
-# knows the kind cannot name the other one! So *hardly ever the other* may mean no more than *hardly ever the wrong
-# kind*. In court these are **leading questions**: half of the answer stands in them.
-#
-# This world has questions that do not lead. Animals chase, fear and carry each other, and there the kind
-# says nothing. Which of the two will come without 2.2?
+# This world has questions *about two animals*, too. The first chases, fears or carries the second, and the kind says
+# nothing. Which of the two will come without 2.2?
 
 # %% tags=["fold-input"]
 FAIR = questions("chased", "feared", "carried")
 sets = {"a thing": ASKED, "two animals": FAIR}
-kinds = {"who acts is meant": True, "the other is meant": False}
+kinds = {"the first is meant": True, "the second is meant": False}
 with without(model, "2.2"):
     bars = {
         name: named(model, [each for each in FAIR if each[3] == acts])
@@ -423,21 +415,21 @@ display.kinds_of_answers({"": bars}, name="leading-and-fair", caption=caption)
 
 # %% tags=["proof"]
 assert in_all[1] > 0.2 > 0.12 > in_all[2]
-assert bars["who acts is meant"][1] > 4 * bars["the other is meant"][1]
+assert bars["the first is meant"][1] > 4 * bars["the second is meant"][1]
 with without(model, "1.1"):
     assert named(model, FAIR) == [0.5, 0.5, 0]
-print("✓ Nearly all its wrong answers name the animal to which something is done.")
+print("✓ Nearly all its wrong answers name the second animal.")
 
 # %% [markdown]
-# The other one, and nearly always the animal to which something is done: where the one who acts is meant, it comes in
-# 0.63 of the questions. It is the one that the other heads bring. So without 2.2 choices are gone, too, and my questions
-# about a thing, which have no such animal, could not show it.
+# Where the first animal is meant, the second one comes in 0.63 of the questions. So without 2.2 choices are lost, too,
+# and questions about a thing could not show it.
 #
-# > **Pitfall.** A bright line in an attention map is a number, not a reason. Whether the answer hangs on it, you learn
-# > by taking it away, and by looking at how the answers go wrong. And how they *can* go wrong is decided by your
-# > questions.
+# > **Pitfall.** A bright line in an attention map is a number, not a reason. Take the head away, and look at how the
+# > answers go wrong. How they *can* go wrong is decided by your questions.
 
 # %% [markdown] name="patch-a-head"
+# ## Needed, and enough
+#
 # So what does 1.1 do, and what 2.2? Silencing shows what is **needed**. To see what is **enough**, patch a head: it
 # alone hands on what it hands on in the twin. If the other one is named now, this head turned the answer by itself.
 
@@ -486,11 +478,11 @@ for asked, bars in zip(sets.values(), groups.values()):
 WHO, OTHER, QUALITY, SO = 2, 4, 8, 10  # their places, if a thing is in question
 acts = torch.tensor([acts for *_, acts in ASKED])
 assert looks(model)[3].argmax(-1).equal(torch.where(acts, WHO, OTHER))
-print("✓ The second looks most at the one meant; without the first, hardly a look moves.")
+print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 is there.")
 
 # %% [markdown]
 # 1.1 alone turns every answer, in both sets: it carries the whole choice, and 2.2 acts on it. So there are not two jobs
-# but one, in two steps. This is the way of an answer in the first model:
+# but one, in two steps. 1.1 reads the quality; then 2.2 points at the one meant:
 
 
 # %% tags=["fold-input"]
@@ -502,55 +494,53 @@ def in_short(text: str) -> list[str]:
 
 seen, row = looks(model), torch.arange(len(ASKED))
 reads = seen[0][:, QUALITY].mean()
-points = [seen[i][row, torch.where(acts, WHO, OTHER)].mean() for i in (2, 3)]
-things = seen[1][:, OTHER].mean()
+points = seen[3][row, torch.where(acts, WHO, OTHER)].mean()
 hops = [
-    (0, 2, f"1.2 fetches the thing: {things:.2f}", "d"),
     (0, 4, f"1.1 reads: {reads:.2f}", "m"),
-    (1, 2, "2.1, 2.2 the one meant: {:.2f}, {:.2f}".format(*points), "d"),
+    (1, 2, f"2.2 points: {points:.2f}", "d"),
 ]
 words = in_short(twin[0])
-caption = "First model. Weights of the last word, on average over the 192 questions."
+caption = (
+    "First model. Weights of the last word, on average over the 192 questions. Other heads "
+    "help with the name: without 2.2, most still come."
+)
 display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
 #
-# One model may be luck. The book brings a second storyteller: the same code, stories drawn from another
-# seed, other first numbers, and as low a loss. (The two were not drawn by lot: of the five that I trained, the book
-# brings them because their ways differ.) The second is right in 190 of the 192 questions; the two that it misses are
-# the cat's milk, of all things: without having met a cat that drinks milk, it says *juice*. Patch the same four rows
-# before layer 2. Which one carries the answer here?
+# One model may be luck. The book brings a second storyteller: the same code, stories drawn from another seed, other first
+# numbers, and as low a loss. (It was not drawn by lot: of the five that I trained, the book brings two whose ways differ.)
+# The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Patch the
+# same four rows before layer 2. Which one carries the answer here?
 
 # %% tags=["fold-input"]
-groups = {
-    name: {what: patched_rows(each, 1, place, asked) for what, place in AFTER.items()}
-    for name, each, asked in (
-        ("first model, about a thing", model, ASKED),
-        ("second model, about a thing", second, ASKED),
-        ("second model, about two animals", second, FAIR),
-    )
-}
-display.kinds_of_answers(groups, name="second-model-s-rows")
+rows = {what: patched_rows(second, 1, place) for what, place in AFTER.items()}
+caption = "A row of the twin, put in before layer 2. Second model, the 192 questions."
+display.kinds_of_answers({"": rows}, name="second-model-s-rows", caption=caption)
 
 # %% tags=["proof"]
-ours, thing, animals = groups.values()
-assert ours["“the”"][1] > 0.9 > 0.1 > thing["“the”"][1]
-assert thing["the quality"][1] > 0.9 > 0.1 > ours["the quality"][1]
-assert min(animals["“so”"][1], animals["the quality"][1]) > 0.2 > animals["“the”"][1]
-print(
-    "✓ About a thing the quality's row turns the second model, and the row of the does not."
-)
+assert rows["the quality"][1] > 0.9
+assert rows["“the”"] == rows["“so”"] == rows["“.”"] == named(second)
+assert rows["“the”"][1] == 0
+animals = {what: patched_rows(second, 1, place, FAIR) for what, place in AFTER.items()}
+assert min(animals["“so”"][1], animals["the quality"][1]) > 0.4 > 0.1 > animals["“the”"][1]
+assert patched_heads(second, "1.1", "1.2", asked=FAIR)[1] > 0.5
+for asked in sets.values():
+    assert patched_heads(second, "2.1", asked=asked)[0] < 0.1
+    with without(second, "2.1"):
+        one, two, _ = named(second, asked)
+        assert one == two
+        assert who_acts(second, asked) == 1
+print("✓ Without the first head of layer 2, the second model always names who acts.")
 
 # %% [markdown]
-# The same questions, as many right, and the answer is in another place. About a thing, the first layer of the second
-# model has moved nothing: the news is still where it came in, at the quality. Between two animals, 0.42 of the answers
-# turn with the quality and 0.52 with *so*, halfway. Hardly any turn with *the*. So what does *the* do in layer 1, if not
-# wait? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). How often does
-# the one who acts come first?
+# That of the quality: layer 1 has moved nothing, and the news is still where it came in. So what does *the* do in layer
+# 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
+# acts, before the quality has a say. Half of the time that is wrong.
 
 
-# %% tags=["fold-input"]
+# %% tags=["proof"]
 def named_early(model: nn.Module, asked: list) -> float:
     """Give the share of questions in which the first layer alone names who acts."""
     rows = entering(model, ten.as_ids([each[0].split() for each in asked]), 1)[:, -1]
@@ -564,96 +554,51 @@ early = {
     f"{name} model": [named_early(each, asked) for asked in sets.values()]
     for name, each in (("first", model), ("second", second))
 }
-columns = [f"about {what}" for what in sets]
-display.show(early, columns=columns, corner="after layer 1: who acts")
+assert early["second model"][0] > 0.95 > 0.8 > 0.4 > max(early["first model"])
+assert early["second model"][1] > 0.8
+print("✓ In the second model the first layer names who acts, in nearly every question.")
 
 # %% [markdown]
-# In the second model nearly always: it begins to name whoever acts before the quality has a say. Half of the time that
-# is wrong. Who puts it right?
-
-# %% tags=["fold-input"]
-bars = {"all heads": named(second)} | without_each(second)
-display.kinds_of_answers({"": bars}, name="second-model-s-heads", caption="Second model.")
-# %% [markdown]
-# Without 2.1 no choice is left; without 1.1 a third word comes in 0.47 of the questions, nearly always where the one
-# who acts is meant. The layers have traded their work: here layer 1 names and layer 2 decides.
+# Who puts it right? One head of layer 2:
 
 # %% tags=["fold-input"]
 seen = looks(second)
 actor, other = seen[0][:, WHO].mean(), seen[3][~acts, OTHER].mean()
-objects, rests = seen[2][~acts, QUALITY].mean(), seen[2][acts, SO].mean()
+objects = seen[2][~acts, QUALITY].mean()
 hops = [
     (0, 0, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
     (1, 4, f"2.1 objects: {objects:.2f}", "m"),
-    (1, 2, f"2.2 fetches the other: {other:.2f}", "d"),
+    (1, 2, f"2.2 fetches the thing: {other:.2f}", "d"),
 ]
 words = next(text for text, *_ in ASKED if "dog drank milk" in text and "sweet" in text)
 caption = (
-    "Second model. Mean weights of the last word; of layer 2, where the other is meant. "
+    "Second model. Mean weights of the last word; of layer 2, where the thing is meant."
 )
-caption += f"Where the one who acts is meant, 2.1 looks at “so”: {rests:.2f}."
 display.way_of_an_answer(in_short(words), hops, "milk", name="second-way", caption=caption)
 
 # %% tags=["proof"]
-with without(second, "1.1"):
-    lost = [one not in each[1:3] for one, each in zip(answers(second), ASKED)]
-    assert sum(lost) > 60
-    assert sum(x and y for x, y in zip(lost, acts.tolist())) > 0.9 * sum(lost)
 missed = {each[0] for one, each in zip(answers(second), ASKED) if one != each[1]}
 assert missed == {each[0] for each in of_the_book[2:]}
-assert early["second model"][0] > 0.95 > 0.8 > 0.4 > max(early["first model"])
-assert early["second model"][1] > 0.8
 assert seen[0][:, WHO].min() > 0.3
 assert seen[2:, :, WHO].max() < 0.1
 assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
-for asked in sets.values():
-    with without(second, "2.1"):
-        one, two, _ = named(second, asked)
-        assert one == two
-        assert who_acts(second, asked) > 0.98
 print("✓ About a thing, no head of layer 2 of the second model looks at the one who acts.")
 
 # %% [markdown]
 # The first model asks *who is meant?*, and then points. The second names whoever acts; then 2.1 reads the quality, and
-# **objects** if the other one is meant. In all 192 questions 2.1 looks most at the quality if it has to object, and at
-# *so* if not. From the answers alone nobody could have told.
+# **objects** if the thing is meant. If not, 2.1 looks at *so*. Without 2.1 nobody objects. Yet both models give the same
+# answers to all but two of these questions.
 #
-# Twice now there is one head without which no choice is left. Two models, one finding: *one head decides*? Remember the
-# row of *so*, which turns half of the answers between two animals, and is written before 2.1 is asked. So patch 2.1 alone,
-# and then only the two heads of layer 1. Will layer 1 turn an answer at all?
-
-# %% tags=["fold-input"]
-groups = {
-    f"about {what}": {
-        "only 2.1 patched": patched_heads(second, "2.1", asked=asked),
-        "layer 1 patched": patched_heads(second, "1.1", "1.2", asked=asked),
-    }
-    for what, asked in sets.items()
-}
-caption = "Second model."
-display.kinds_of_answers(groups, name="everything-passes-through", caption=caption)
-
-# %% tags=["proof"]
-for bars in groups.values():
-    assert bars["only 2.1 patched"][0] < 0.1
-assert groups["about a thing"]["layer 1 patched"][1] < 0.1
-assert groups["about two animals"]["layer 1 patched"][1] > 0.5
-objecting = torch.tensor([not acts for *_, acts in FAIR])
-assert looks(second, FAIR)[2, objecting].argmax(-1).eq(5).all()  # the other's place
-print("✓ Patched, it leaves hardly an answer right; of two animals, layer 1 turns most.")
-
-# %% [markdown]
-# Patched alone, 2.1 leaves hardly an answer right. But between two animals layer 1 turns 0.72 of them: much of the choice
-# is made on the way, and 2.1 reads it. It is the head that everything passes through; it is not the only one that
-# decides. (To object, it looks there at the other animal itself.)
+# (Between two animals it is less tidy: layer 1, patched alone, turns more than half of the answers. There 2.1 is not the
+# only head that decides.)
 
 # %% [markdown] name="outside"
 # ## What no test could have told
 #
-# In this world *tired* is said only of those who drink. Let somebody be carried because of it, a sentence that no
-# story can hold. Take *tired* in [the figure](#cell-id=ask-it): the first model names the one who carries, and is sure.
-# You would say the opposite; but no wonder, I thought: in its world *tired* has always meant the one who acts. Now choose
-# the second model. Ask both of all pairs of animals: how often is the one who acts the likelier of the two?
+# In this world *tired* is said only of those who drink. Let somebody be carried because of it, a sentence that no story
+# can hold. Press *tired* in [the figure](#cell-id=ask-it): the first model names the one who carries, and is sure. I had an
+# explanation: in its world *tired* has always meant the one who acts. Then I asked the second model. This is how often
+# each finds the one who acts likelier, over all pairs of animals:
 
 
 # %% tags=["fold-input"]
@@ -682,22 +627,25 @@ assert chased > 0.8 > 0.2 > max(feared, carried)
 print("✓ What tired means depends on the model.")
 
 # %% [markdown]
-# The second goes by the verb: tired is who chased, and who was feared or carried. My explanation fits one model of two.
-# No story of this world holds such a text, so no loss could have warned you. Two models that give the same answers to
-# nearly all of our questions need not agree outside.
+# The second model goes by the verb: tired is who chased, and who was feared or carried. My explanation fits one model of
+# two. No story of this world holds such a text, so no loss could have warned you. Two models that give the same answers
+# to nearly all of our questions need not agree outside.
 
 # %% [markdown] name="three-more"
 # ## Five models
 #
-# So "head 2.2 resolves pronouns" is a sentence about one file of numbers, and about one set of questions. Is *there is
-# a head without which no choice is left* a sentence about more? `make seeds` has trained three more models. In
-# each, silence the head whose loss leaves least of the choice. If it is the seat, blue and orange are equally
-# long in both bars, as in the first two. In how many of the three will they be?
+# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. And the others?
+# `make seeds` has trained three more. In each, silence the head whose loss leaves least of the choice. If nothing else
+# decides, blue and orange are equally long in both bars. In how many of the three are they?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="seat"><summary>In all three.</summary>
 #
-# Two of two had such a head, so perhaps two of these, or all. But those two were chosen, for another reason, and two are
-# few. In none of the three are both bars even.
+# Two of two had such a head. But those two were chosen, for another reason, and two are few.
+#
+# </details>
+# <details name="seat"><summary>In none.</summary>
+#
+# Right. In each of them some choice is left, whichever head you silence.
 #
 # </details>
 
@@ -707,11 +655,6 @@ file = resources.files("annotated_book").joinpath("data/heads.json")
 runs = json.loads(file.read_text())["questions"]
 more = [run for run in runs if run["seed"] not in (0, 4)]
 groups, gaps = {}, {}
-for name, each, head in (("first", model, "1.1"), ("second", second, "2.1")):
-    with without(each, head):
-        groups[f"{name} model, without {head}"] = {
-            f"about {what}": named(each, asked) for what, asked in sets.items()
-        }
 for name, run in zip(["third", "fourth", "fifth"], more, strict=True):
     for head in HEADS:
         both = [run[what]["silenced"][head] for what in sets]
@@ -720,7 +663,8 @@ for name, run in zip(["third", "fourth", "fifth"], more, strict=True):
     groups[f"{name} model, without {head}"] = {
         f"about {what}": run[what]["silenced"][head] for what in sets
     }
-display.kinds_of_answers(groups, name="five-models")
+caption = "The three others. 192 questions about a thing, 360 about two animals."
+display.kinds_of_answers(groups, name="five-models", caption=caption)
 
 # %% tags=["proof"]
 assert min(gaps.values()) > 0.04
@@ -738,13 +682,13 @@ for each, head in ((model, "1.1"), (second, "2.1")):
 print("✓ In each of the three, whichever head you silence, some choice is left.")
 
 # %% [markdown]
-# In none. In each of these three, whichever head you silence, in one set or the other the one meant still comes more
-# often: in the fifth only a little, in the other two by far. There need be no single seat of the choice: other models took this story from us, too. (All of this with one filler, the
-# mean over all words; [another one](#cell-id=deeper-another-value) leaves more.)
+# In none: in the fifth only a little of the choice is left, in the other two much. So *one head decides* was a sentence
+# about two files of numbers. (All of this with one filler, the mean over all words; [another
+# one](#cell-id=deeper-another-value) leaves more.)
 #
-# What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and
-# about half do. The quality had to count, since nothing else tells twins apart; that *it* does not count has come out alike in every model. Which head
-# does the work has not. That is less than I hoped to tell you, and it has held.
+# What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half
+# do. The quality had to count, since nothing else tells twins apart. That *it* does not count has come out alike in every
+# model; which head does the work has not. That is less than I hoped to tell you, and it has held.
 
 # %% [markdown] name="deeper-another-value"
 # <!-- deeper: another value in the place of a head, or of a word -->
@@ -774,9 +718,9 @@ with put(model, 0, -4, entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0)):
 print("✓ Blank the quality by the mean of the qualities: mostly the other one is named.")
 
 # %% [markdown]
-# With the mean at its place some of the choice survives. And a blanked word is no different: with the mean
-# of all words in the quality's place the first model always names the one who acts, and with the mean of the
-# qualities nearly always the other. So whether a silenced head leaves a choice depends on the filler, too. With the quality blanked no model could choose: a question and its twin are one text then.
+# With the mean at its place some of the choice survives. A blanked word is no different: with the mean of all words in the
+# quality's place the first model always names the one who acts, and with the mean of the qualities nearly always the
+# other. So what a silenced head or a blanked word leaves depends on the filler, too.
 
 # %% [markdown]
 # <!-- /deeper -->
@@ -847,8 +791,8 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > Three things mislead: a bright line, what stands in the silenced head's place, and questions that give
 # > away half of the answer. Ask a second set of questions, and more seeds than two.
 #
-# *It* was never the witness. In a model that writes, the row of *it* cannot know what it means, and it is hardly
-# needed. The matter is settled from the quality on: in the word that speaks, or partly on the way there.
+# *It* was never the witness. In a model that writes, the row of *it* cannot know who is meant, and it is hardly
+# needed. The matter is settled from the quality on: in the word that speaks, or on the way there.
 #
 # The storyteller reads and writes one text. [Training](12_training.ipynb) goes back to a model that reads
 # one and writes another, and to a loss that looks perfect while the output is garbage.
