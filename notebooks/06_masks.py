@@ -514,12 +514,15 @@ display.diff(attend, attend_safely)
 # %% [markdown]
 # One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
 #
-# Two fills are enough where the first one *overwrites* scores, as here. Where a mask of $-\infty$ and 0 is *added*, a row
-# without a hole still makes the gradients of $W_Q$ and $W_K$ NaN. There, [lift the mask](#cell-id=where-a-mask-is-added) from
-# such a row before the softmax, so that the row sees everything, and leave its result out of the loss.
+# And in code of yours? It depends on what the first fill does:
 #
-# Much code fills with `-1e9` in the place of $-\infty$, and no NaN arises at all. But such a row then looks evenly at all
-# that it must not see. The zeros of the second fill say that nothing was collected; this average looks like an answer.
+# | the first fill | a row without a hole gets | what mends it |
+# |---|---|---|
+# | overwrites scores with $-\infty$, as here | NaN | the second fill |
+# | adds $-\infty$ | NaN, and with the second fill still in the gradients of $W_Q$ and $W_K$ | [lift the mask](#cell-id=where-a-mask-is-added) from such a row before the softmax, and leave the row out of the loss |
+# | overwrites with `-1e9` | an even average of all that it must not see | the second fill |
+#
+# The last one looks like an answer. The zeros of the second fill say that nothing was collected.
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
