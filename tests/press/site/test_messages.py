@@ -55,6 +55,7 @@ def settings() -> Iterator[None]:
     torch.set_warn_always(False)
     torch.backends.mha.set_fastpath_enabled(True)
     torch.backends.cuda.enable_mem_efficient_sdp(True)
+    torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def messages() -> Iterator[tuple[str, str, str]]:
