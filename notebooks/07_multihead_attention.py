@@ -57,12 +57,20 @@ display.show(answers, columns=one.FEATURES[:2])
 # </details>
 # <details name="hand-in"><summary>Either: both are right.</summary>
 #
-# Both are right about *this*. One of the two will not get through a short story, as you will hear.
+# Both are right about *this*. But one of them has lost something.
 #
 # </details>
 #
-# This chapter puts the class together, and then takes it apart again, to find out what makes a missing part show. At
-# the end you hear both of them tell a story.
+# Then let both tell a story. A small model has learned to write stories; take out its attention, and put in A, then B:
+#
+# > **A:** max had a dog and a horse . the horse chased the dog because it was hungry . so the horse ran fast . then he fed
+# > the horse .
+#
+# > **B:** max had a dog and a horse . the horse chased the dog because it was hungry . so the horse ran *dog . horse .* then
+# > he called the horse . *bread*
+#
+# Two numbers did not tell them apart, and a story does. This chapter puts the class together, and then takes it apart
+# again, to find out what makes a missing part show.
 #
 # ## The whole class
 #
@@ -303,9 +311,9 @@ print("✓ Each row of the table is so; outputs, weights and gradients are PyTor
 # The two heads that answered so far were made by hand, to give this answer. Would your class do for a model that nobody
 # made by hand?
 #
-# The book brings one, a **storyteller**: two layers of two heads, which have learned to tell stories word by word. Take
-# the attention out of both its layers, put yours in with the same numbers, and ask what comes next. `Inside` goes the way
-# of the last section backwards: it cuts `in_proj_weight` into your three matrices, and hands on the staircase.
+# Take the model that told the stories at the top, a **storyteller** of two layers of two heads. Put your class into both
+# layers with the same numbers, and ask what comes next. `Inside` goes the way of the last section backwards: it cuts
+# `in_proj_weight` into your three matrices, and hands on the staircase.
 # `next_words` gives the likeliest word after each text.
 
 
@@ -521,9 +529,9 @@ display.show(counts, columns=["questions right", "stories possible"], corner="wi
 # <!-- /deeper -->
 #
 # Take out the root. **This is B**, whose answer looked the better one. All 192 answers are still right, and half of the
-# stories are spoilt: *so the horse ran dog*. The storyteller has learned with the root. Its heads are
-# 24 wide, so without the root each score is √24 times as large, and where a word had shared its attention among several,
-# one key now gets most of it. Two numbers could not show you that, nor could 192 questions. A story did.
+# stories are spoilt: *so the horse ran dog*. The storyteller has learned with the root. Its heads are 24 wide, so without
+# the root each score is √24 times as large. Where a word had shared its attention among several, one key now gets most of
+# it. Not even 192 questions could show you that.
 #
 # Now take out both fills instead, and the mask is lost. 185 answers are right, and the story is the quietest of all:
 # fluent, each word in its place. Only, the horse is hungry, and so the *dog* runs. Why does that hurt, where the
@@ -578,7 +586,9 @@ for out, right, possible in ((0, 192, (90, 100)), (2, 192, (40, 56)), (20, 185, 
     assert abs(int(said.split()[0]) - right) <= 3
     assert possible[0] < int(share.rstrip("%")) < possible[1]
 assert tales[0] == tales[16] == tales[32]
-assert "so the horse ran dog" in " ".join(tales[2].words)
+aloud = [" ".join(tales[out].words).partition("so the ")[2] for out in (0, 2)]
+assert aloud[0].startswith("horse ran fast . then he fed the horse")  # A, at the top
+assert aloud[1].startswith("horse ran dog . horse . then he called the horse . bread")
 assert "because it was hungry . so the dog ran fast" in " ".join(tales[20].words)
 world = chapters.load("10_a_little_world")
 for who, new in (("cat", True), ("dog", False)):
