@@ -99,8 +99,8 @@ display.lukewarm(scenes, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %%
 lean = torch.tensor([0.0, 0.75, 0.0, 0.25])  # the weights of drank, one per word
-confused = {name: lean @ scene(*scenes[name]) for name in ("warm cat", "hot milk")}
-display.show(torch.stack([*confused.values()]), [*confused], FEATURES)
+mixes = torch.stack([lean @ scene(2, -2), lean @ scene(0, 4)])  # (2, 4)
+display.show(mixes, ["warm cat", "hot milk"], FEATURES)
 
 # %% [markdown]
 # The same row, number by number. And any other $W_V$? Write $w$ for the weights of *drank* and $X$ for the words. The head
@@ -111,7 +111,7 @@ display.show(torch.stack([*confused.values()]), [*confused], FEATURES)
 # On the left, each word is turned into what it gives, and then all is poured together. On the right, the words themselves
 # are poured together first, and $W_V$ is given the mix. So whatever $W_V$ you choose, it only ever sees the mix $wX$. That
 # is the row of the table, and it is the same for both scenes. This holds as long as $w$ is the same in both, and it is,
-# since no key holds any warmth. The last section looks at keys that do.
+# since no key holds any warmth.
 
 # %% tags=["proof"]
 for _ in range(100):
@@ -168,7 +168,8 @@ display.beside(
 # | head 1 | *quality* times (2, 1) | (*animal*, *quality*) | *quality* | *animal* |
 # | head 2 | *quality* times (2, 1) | (*food*, *quality*) | *quality* | *food* |
 #
-# *It* has 1 of *quality*, so its query is (2, 1): in head 2 that asks for 2 of *food* and 1 of *quality*.
+# *It* has 1 of *quality*, so its query is (2, 1): in head 2 that asks for 2 of *food* and 1 of *quality*. (Queries, keys and
+# values are two numbers wide; in the values and in $W_O$ the second one is 0.)
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -256,9 +257,8 @@ print("✓ The first bars are what two_heads writes for “it”.")
 #
 # </details>
 #
-# More heads are not better by themselves: each has to look in the right place. (With its −1, head 1 alone tells all six
-# apart as well, but only if somebody tells it from which number on it should say yes. Beside a rival it needs no such
-# line.) In a model no one sets these numbers by hand: training moves all of them at once, signs included.
+# More heads are not better by themselves: each has to look in the right place. In a model no one sets these numbers by
+# hand: training moves all of them at once, signs included.
 
 # %% [markdown]
 # ## A list of heads
@@ -456,7 +456,7 @@ print(
 # At step 50 you can hardly tell the two apart: both nets are nearly a line. The net of one head never leaves it, and stays
 # 1.00 off (root mean square, in each of the two numbers), however long it trains. The net of two unfolds onto the crosses.
 #
-# And a head whose keys do hold the warmth? Its weights move with the scene, so the two brackets above do not bind it. It
+# And a head whose keys do hold the warmth? Its weights $w$ move with the scene, so the proof by brackets does not hold for it. It
 # finds a way out, but slowly: of 20 such heads, 17 come below 0.10 in five times as many steps. The fold shows how.
 
 # %% [markdown] name="a-head-that-cheats"

@@ -58,8 +58,8 @@ def read_aloud(counts: list[int], text: str, endings: list[str], **kwargs):
 read_aloud([1, 2, 4, 8], GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 
 # %% [markdown]
-# It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three know what was
-# sweet and who was thirsty, even the one that cuts nothing. If you can, press *a story of their own* a few times, and
+# It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
+# what was sweet and who was thirsty, even the one that cuts nothing. If you can, press *a story of their own* a few times, and
 # watch who does what to whom. With how many heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
@@ -356,7 +356,7 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# Head 1 looks for the dog. It finds him where he chases, 0.98, or else where Anna has him, 1.00. Head 2 looks at the two
+# In these two stories head 1 looks for the dog. It finds him where he chases, 0.98, or else where Anna has him, 1.00. Head 2 looks at the two
 # that Anna has, and takes both. So head 2 says who could be chased, and head 1 says whether the dog is busy.
 #
 # Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
