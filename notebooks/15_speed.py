@@ -3,12 +3,23 @@
 #
 # *Why is my attention slow, what do I change, and how do I know?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# *6 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
 # On a CPU, `nn.MultiheadAttention` with eight heads evaluates 2,048 tokens in 109 ms. You have no use for the attention
 # weights that come back, so you write `need_weights=False`. Now it takes 98. For such calls PyTorch has a shortcut of its
 # own, the **fast path**. How long will the call take once you switch the shortcut off?
+#
+# <details name="shortcut"><summary>More than 98 ms. It is a shortcut.</summary>
+#
+# On short sequences, yes. On this one the call takes 56 without it.
+#
+# </details>
+# <details name="shortcut"><summary>Less than 98 ms.</summary>
+#
+# Right: 56. The fast path computes the weights that you declined.
+#
+# </details>
 
 # %% tags=["hide-input"]
 import os
@@ -59,16 +70,43 @@ def bars(ax, times: dict, hues: list[str], unit: str = "", decimals: int = 0) ->
 
 # %% tags=["hide-input"]
 (asked,), (turns,) = find("final class", **CALLS), find("fast path", **LONG)
-hook = {
-    "as you call it": asked["milliseconds"]["PyTorch"][MIDDLE],
-    "need_weights=False": turns["milliseconds"]["fast path"][MIDDLE],
-    "… and no fast path": turns["milliseconds"]["fast path off"][MIDDLE],
+(ours_asked,), (ours_not,) = (
+    find("final class", **CALLS | {"weights": weights}) for weights in (True, False)
+)
+found = {}
+for mask in ("none", "causal", "floats", "boolean", "boolean, every head"):
+    for mode in ("inference", "forward"):
+        chosen = CALLS | {"mask": mask, "weights": False, "mode": mode}
+        (row,) = find("final class", **chosen) + find(mask, **chosen)
+        found[mask, mode] = row["milliseconds"]["PyTorch"]
+switched = [turns["milliseconds"][name] for name in ("fast path", "fast path off")]
+changes = {
+    "need_weights=False": (asked["milliseconds"]["PyTorch"], switched[0]),
+    "… and no fast path": switched,
+    "… under a mask": (found["boolean", "inference"], found["boolean", "forward"]),
+    "one mask for all heads": [
+        found[name, "forward"] for name in ("boolean, every head", "boolean")
+    ],
+    "in the book's class": [
+        row["milliseconds"]["final class"] for row in (ours_asked, ours_not)
+    ],
 }
-drawing, (ax,) = display.panels(350, 120)
-told = bars(ax, hook, [ORANGE, ORANGE, BLUE], " ms")
-caption = "The last two took turns; the first is a run of its own."
-alt = f"Milliseconds of a call. {told}."
-display.finish(drawing, name="fast-path-off", alt=alt, caption=caption)
+
+# %% tags=["hide-input"]
+took = {
+    (name, when): time[MIDDLE]
+    for name, pair in changes.items()
+    for when, time in zip(("before", "after"), pair)
+}
+drawing, (ax,) = display.panels(350, 300)
+told = bars(ax, took, [ORANGE, BLUE] * len(changes), " ms")
+alt = f"Milliseconds of a call before and after a change. {told}."
+caption = (
+    "Orange: before the change. Blue: after it. The last pair is need_weights=False again. "
+    "The blue bar of “under a mask” and both bars of “one mask for all heads” are of "
+    "training mode, which is always off the fast path."
+)
+display.finish(drawing, name="what-each-change-brings", alt=alt, caption=caption)
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -79,31 +117,37 @@ with torch.no_grad():
     torch.backends.mha.set_fastpath_enabled(True)
 for output in outputs[1:]:
     torch.testing.assert_close(output, outputs[0])
-assert [round(time) for time in hook.values()] == [109, 98, 56]
-low, _, up = turns["ratios"]["fast path off"]["fast path"]
-assert 1.5 < low < up < 2
-print("✓ The three calls give the same output, up to rounding.")
+assert [round(time) for time in took.values()] == [
+    109,
+    98,
+    98,
+    56,
+    201,
+    72,
+    116,
+    72,
+    113,
+    58,
+]
+assert all(after[2] < before[0] for before, after in changes.values())
+print("✓ The call of the first four bars gives the same output, whatever you decline.")
 
 # %% [markdown]
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same, but every
-# line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. The
-# fast path prints it even when you decline.
+# line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. Most
+# slow calls print a receipt that nobody asked for:
 #
-# This chapter is about receipts that nobody asked for. There are five on a CPU, and each takes one line to decline:
+# | it is printed because your call … | decline it by |
+# |---|---|
+# | … [asks for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` |
+# | … takes PyTorch's [fast path](#cell-id=the-fast-path), on a long sequence | switching it off |
+# | … takes the fast path with a [mask](#cell-id=the-price-of-a-mask) | switching it off |
+# | … brings a mask for every head | one mask for all: `(n, m)` or `(b, m)` |
+# | … brings heads that the fused kernel [refuses](#cell-id=which-kernel-runs) | four axes, the last in one piece |
 #
-# | the receipt is printed … | decline it by | ms |
-# |---|---|---|
-# | … because you [ask for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` | 113 → 58 |
-# | … by PyTorch's [fast path](#cell-id=the-fast-path), even so | switch it off | 98 → 56 |
-# | … by the fast path, under a [mask](#cell-id=the-price-of-a-mask) | switch it off | 201 → 72 |
-# | … as a mask for every head | one mask for all: `(n, m)` or `(b, m)` | 116 → 72 |
-# | … where the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last in one piece | |
-#
-# (The first row is of this book's class; 72 and 116 are of training mode, which is always off the fast path.)
-#
-# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. Unless a label says
-# otherwise, a time here is of one call without gradients: b = 1, n = 2,048, width e = 512, h = 8, the median of at least
-# seven rounds. `make bench`, in this book's repository, measures yours (on Linux).
+# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. A time here is of one call
+# without gradients, unless a label says otherwise: b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
+# rounds. `make bench`, in this book's repository, measures yours (on Linux).
 
 # %% tags=["hide-input"]
 RUN = measured.load()["provenance"]
@@ -111,7 +155,7 @@ MACHINE = "{cpu}, {threads} threads, load {load[0]:.0f}, torch {torch}, {date:.1
 print(MACHINE.format(**RUN))
 
 # %% [markdown] name="the-price-of-the-weights"
-# ## What does `need_weights=False` buy?
+# ## Why does the receipt cost so much?
 #
 # This travels with the weights, and without them:
 
@@ -143,67 +187,60 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # Step by step, every score goes down to memory and comes up again; so does every weight. PyTorch's
 # **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
-# [Tiles](23_tiles.ipynb). What does the receipt cost in [the book's class](07_multihead_attention.ipynb), which
-# has no fast path?
-
-# %% tags=["hide-input"]
-prices = {"one call\nin ms": {}}
-for name, weights in (("with weights", True), ("without", False)):
-    (row,) = find("final class", **CALLS | {"weights": weights})
-    prices["one call\nin ms"][name] = row["milliseconds"]["final class"][MIDDLE]
-peaks = {row["name"]: row for row in measured.load()["memory"]}
-for i, n in enumerate((2048, 4096)):
-    pair = peaks["final class, weights"], peaks["final class"]
-    sizes = [row["bytes"][i] / 2**20 for row in pair]
-    prices[f"peak of training,\nn = {n:,}, in MiB"] = dict(
-        zip(("with weights", "without"), sizes)
-    )
-drawing, axes = display.panels(700, 110, columns=3)
-alt = ""
-for ax, (name, pair) in zip(axes, prices.items()):
-    alt += f"{name.replace(chr(10), ' ').capitalize()}: {bars(ax, pair, [ORANGE, BLUE])}. "
-    ax.set_title(name, fontsize=12)
-display.finish(drawing, name="price-of-weights", alt=alt)
+# [Tiles](23_tiles.ipynb). [The book's class](07_multihead_attention.ipynb) takes half the time without its weights. In
+# training it takes a tenth of the memory, and less the longer your sequences are.
 
 # %% tags=["proof"]
-call, two, four = (list(pair.values()) for pair in prices.values())
-assert [round(x) for x in call + two] == [113, 58, 401, 39]
+peaks = {row["name"]: row for row in measured.load()["memory"]}
+two, four = zip(
+    *(peaks[name]["bytes"][:2] for name in ("final class, weights", "final class"))
+)
+assert two[1] / two[0] < 0.1
 assert four[0] / two[0] > 3.7
 assert four[1] / two[1] < 2.1
+assert (
+    ours_not["milliseconds"]["final class"][2]
+    < 0.55 * ours_asked["milliseconds"]["final class"][0]
+)
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
-# %% [markdown]
-# Half the time; and in training, forward and backward, a tenth of the memory, and less the longer your sequences are.
-
 # %% [markdown] name="the-fast-path"
-# ## When does the fast path run, and what does it skip?
+# ## When does the fast path run?
 #
 # The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
-# step by step. Is it a shortcut at all? The table divides the time without it by the time with it: below 1, switching it
-# off pays.
+# step by step. So it pays on short sequences, and on long ones only if you want the weights.
 
-# %% tags=["hide-input"]
-switched = {"need_weights=False": {}, "with weights": {}}
+# %% tags=["proof"]
+pays, wanted = {}, {}
 for row in find("fast path"):
-    size = row["size"]
-    name = f"n = {size[1]:,}, b = {size[0]}, e = {size[2]}"
-    ratio = row["ratios"]["fast path off"]["fast path"][MIDDLE]
-    switched["need_weights=False"][name] = 1 / ratio
+    n = row["size"][1]
     on, off = (
-        find("final class", **CALLS | {"size": size, "mode": mode})[0]["milliseconds"]
+        find("final class", **CALLS | {"size": row["size"], "mode": mode})[0][
+            "milliseconds"
+        ]
         for mode in ("inference", "forward")
     )
-    switched["with weights"][name] = off["PyTorch"][MIDDLE] / on["PyTorch"][MIDDLE]
-table = {name: [f"×{x:.2f}" for x in row.values()] for name, row in switched.items()}
-columns = [*switched["need_weights=False"]]
-display.show(table, columns=columns, corner="time off the fast path ÷ on it")
+    pays[n] = (
+        1 / row["ratios"]["fast path off"]["fast path"][MIDDLE]
+    )  # time off it by time on it
+    wanted[n] = off["PyTorch"][MIDDLE] / on["PyTorch"][MIDDLE]
+assert pays[128] > 1.1 > 0.8 > pays[512] > pays[2048]
+assert min(wanted.values()) > 1.25
+assert 1.3 < wanted[2048] < 1.35
+print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512 and 2,048.")
 
 # %% [markdown]
-# On short sequences it is one. On long ones, what it skips is what you wanted, unless you want the weights. (In the second
-# row, the calls off the path are in training mode, in runs of their own.)
+# Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
+# are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off, write
+# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program: a call that does ask for weights then
+# takes a third longer, at 2,048 tokens.
+
+# %% [markdown] name="deeper-why-not"
+# <!-- deeper: let PyTorch say why a call is not on the fast path -->
+# ### Going deeper: let PyTorch say why a call is not on the fast path
 #
-# Are you on it? PyTorch notes why a call is not, and tells nobody. But a nested tensor cannot take the other path, so it
-# gets the reason as an error. Send one:
+# PyTorch notes the reason, and tells nobody. But a nested tensor cannot take the other path, so it gets the reason as an
+# error. Send one:
 
 
 # %%
@@ -240,13 +277,6 @@ for words in said.values():
     words[0] = words[0].partition(" weights or")[0]
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
-# %% [markdown]
-# `eval()` alone does not take you there: gradients must be off as well. A mask of floats keeps a call off, and so do keys
-# that are not the queries.
-#
-# If `why_not` is silent and your sequences are long, write `torch.backends.mha.set_fastpath_enabled(False)`, and decline
-# the weights as well. The switch is for the whole program. A call that does ask for weights then takes a third longer, at 2,048 tokens.
-
 # %% tags=["proof"]
 FAST, FUSED = "_native_multi_head_attention", "_scaled_dot_product_flash_attention_for_cpu"
 x, hidden = torch.randn(2, 16, 48), torch.ones(16, 16).triu(1).bool()
@@ -278,20 +308,21 @@ assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
 assert FAST not in operations(module(), x, x.clone(), need_weights=False)
 assert FUSED in operations(module(), x, **off)
 assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
-pays = [[x < 1 for x in row.values()] for row in switched.values()]
-assert pays == [[False, True, True], [False] * 3]
-assert 1.3 < [*switched["with weights"].values()][2] < 1.35
 print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Evaluated without weights, PyTorch's class takes 201 ms for a boolean mask, and 66 for the same
-# mask as floats. Should you convert your masks to floats?
+# Evaluated without weights, PyTorch's class takes 201 ms for a boolean mask, and 66 for the same mask as floats. Should
+# you convert your masks to floats?
 #
 # <details name="floats"><summary>Yes. It takes a third of the time.</summary>
 #
-# So it does, and you would have to do it in every call. Look what the same booleans take off the fast path.
+# So it does, and you would have to do it in every call. Look what the same booleans take off the fast path: 72 ms, in
+# the figure above.
 #
 # </details>
 # <details name="floats"><summary>No. Something else is slow.</summary>
@@ -300,35 +331,6 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 #
 # </details>
 
-# %% tags=["hide-input"]
-kinds = {
-    "no mask": "none",
-    "causal, and the flag": "causal",
-    "padding, (b, m)": "padding",
-    "floats, (n, m)": "floats",
-    "boolean, (n, m)": "boolean",
-    "boolean, (b · h, n, m)": "boolean, every head",
-}
-found, took = {}, {}
-for name, mask in kinds.items():
-    for mode in ("inference", "forward"):
-        chosen = CALLS | {"mask": mask, "weights": False, "mode": mode}
-        (row,) = find("final class", **chosen) + find(mask, **chosen)
-        found[name, mode] = row["milliseconds"]["PyTorch"]
-        took[name, mode] = found[name, mode][MIDDLE]
-drawing, (ax,) = display.panels(350, 330)
-hues = [ORANGE, BLUE] * len(kinds)
-hues[2 * [*kinds].index("floats, (n, m)")] = BLUE  # evaluated, and off the fast path
-alt = f"Milliseconds, evaluated and in training mode. {bars(ax, took, hues, ' ms')}."
-for y, path in enumerate(("on the fast path", "off it")):
-    ax.text(180, y, path, va="center", fontsize=12, color=hues[y])
-caption = (
-    "Orange: step by step. Blue: by the fused kernel. Upper bars: evaluated, on the fast "
-    "path but for floats, which it does not take. Lower bars: training mode, off the path, "
-    "with gradients recorded. Each is a run of its own: a few milliseconds may be chance."
-)
-display.finish(drawing, name="price-of-a-mask", alt=alt, caption=caption)
-
 
 # %% tags=["proof"]
 def apart(fewer: list[float], more: list[float]) -> bool:
@@ -336,29 +338,26 @@ def apart(fewer: list[float], more: list[float]) -> bool:
     return fewer[2] < more[0]
 
 
-causal_, (floats_, shared, each) = [*kinds][1], (name for name in kinds if "n, m)" in name)
-assert apart(found[causal_, "forward"], found["no mask", "forward"])
-assert apart(found[shared, "forward"], found[each, "forward"])
-for name in kinds:
-    if name != floats_:
-        assert apart(found[floats_, "inference"], found[name, "inference"])
-        assert apart(found[name, "forward"], found[name, "inference"])
-low, _, up = found[floats_, "forward"]
-assert low < found[floats_, "inference"][MIDDLE] < up
-numbers = [took[floats_, "inference"], *(took[shared, x] for x in ("inference", "forward"))]
-assert [round(time) for time in numbers] == [66, 201, 72]
-print("✓ Where a bar is called faster, the quartiles do not touch.")
+assert round(found["floats", "inference"][MIDDLE]) == 66
+assert apart(found["floats", "inference"], found["boolean", "inference"])
+assert apart(found["causal", "forward"], found["none", "forward"])
+assert apart(found["boolean", "forward"], found["boolean, every head", "forward"])
+for mask in ("none", "causal", "boolean", "boolean, every head"):
+    assert apart(found[mask, "forward"], found[mask, "inference"])
+low, _, up = found["floats", "forward"]
+assert low < found["floats", "inference"][MIDDLE] < up
+print("✓ As floats, the mask takes 66 ms.")
 
 # %% [markdown]
-# Not the booleans are slow, but the path: off it they take 72 ms. So switch it off, and keep them. One mask is then faster
-# than none: with the causal flag, the kernel skips blocks of keys in the future. The last row is a receipt again. A
-# boolean mask is first written out as floats, and a mask for every head has as many numbers as the weights. Use one mask
-# for all heads.
+# Not the booleans are slow, but the path. Switch it off, and keep them. One mask is then faster than none: with the
+# causal flag, the kernel skips blocks of keys in the future. But a boolean mask is first written out as floats, and a mask
+# for every head has as many numbers as the weights: a receipt again.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
 # > and the flag beside it only if it is [the square causal one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides):
 # > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`.
+
 
 # %% tags=["proof"]
 ours = MultiheadAttention(48, 8, batch_first=True).eval()
@@ -387,10 +386,10 @@ print(
 # %% [markdown] name="which-kernel-runs"
 # ## When does the fused kernel refuse?
 #
-# Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses a
-# call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
+# Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses
+# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why.
 
-# %%
+# %% tags=["fold-input"]
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADING = "Flash attention kernel not used because:\n"
@@ -434,9 +433,10 @@ for words in answers.values():
 display.show(answers, columns=["PyTorch says"], decimals="<", corner="a call")
 
 # %% [markdown]
-# The usual heads, in the first row, are taken. Three axes are refused, whatever they hold: write `q.unflatten(0, (b, h))`, or
-# `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and the kernel wants them
+# The usual heads, in the first row, are taken. Three axes are refused, whatever they hold: write `q.unflatten(0, (b, h))`,
+# or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and the kernel wants them
 # side by side: write `.contiguous()`. A mask that needs a gradient is refused without a reason.
+
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -476,34 +476,33 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # %% [markdown]
 # ## How do I know that it helped?
 #
-# First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer` uses one
-# unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you read the clock.
+# First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
+# uses one unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you
+# read the clock.
 #
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
 # round. The **quartiles** of these ratios enclose their middle half. If one quartile is below 1 and the other above, say
 # "even".
 #
-# Suppose that five rounds put both quartiles on the same side of 1. Is one version slower? Two *equal* versions miss
-# "even" this often:
+# Suppose that five rounds put both quartiles on the same side of 1. Is one version slower? Two *equal* versions do that in
+# three races of eight. With 17 rounds they do it in fewer than one of twenty, so take 17 or more. (Many times on this page
+# are of seven: trust their large differences.)
 
-# %% tags=["hide-input"]
-luck = {}
-for n in (5, 9, 13, 17, 21):  # of n = 4 k + 1 ratios, k may lie on the other side
-    on_one_side = 2 * sum(math.comb(n, k) for k in range(n // 4 + 1)) / 2**n
-    luck[f"{n} rounds"] = f"{on_one_side:.1%}"
-display.show({"by chance": [*luck.values()]}, columns=[*luck])
 
 # %% tags=["proof"]
+def by_chance(n: int) -> float:
+    """Give the chance that of n = 4 k + 1 ratios at most k lie on one side of 1."""
+    return 2 * sum(math.comb(n, k) for k in range(n // 4 + 1)) / 2**n
+
+
 outcomes = list(itertools.product((0.9, 1.1), repeat=5))
 decided = [
     len({x < 1 for x in statistics.quantiles(five, n=4, method="inclusive")}) == 1
     for five in outcomes
 ]
-assert f"{sum(decided) / len(decided):.1%}" == luck["5 rounds"]
-print("✓ All outcomes of five rounds, counted one by one, give the first number.")
-
-# %% [markdown]
-# Take 17 rounds or more. (Many times on this page are of seven: trust their large differences.)
+assert sum(decided) / len(decided) == by_chance(5) == 3 / 8
+assert by_chance(17) < 1 / 20 < by_chance(13)
+print("✓ All outcomes of five rounds, counted one by one, give three of eight.")
 
 # %% [markdown]
 # ## Exercises
