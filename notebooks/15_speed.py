@@ -144,6 +144,7 @@ print("✓ The call of the first four bars gives the same output, whatever you d
 # | … takes the fast path with a [mask](#cell-id=the-price-of-a-mask) | switching it off |
 # | … brings a mask for every head | one mask for all: `(n, m)` or `(b, m)` |
 # | … brings heads that the fused kernel [refuses](#cell-id=which-kernel-runs) | four axes, the last in one piece |
+# | … trains with dropout on the weights, 0.1 in `nn.TransformerEncoderLayer` by default | `dropout=0` for the attention |
 #
 # **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. A time here is of one call
 # without gradients, unless a label says otherwise: b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
@@ -188,7 +189,7 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
 # [Tiles](23_tiles.ipynb). [The book's class](07_multihead_attention.ipynb) takes half the time without its weights. In
-# training it takes a tenth of the memory, and less the longer your sequences are.
+# training, without dropout, it takes a tenth of the memory, and less the longer your sequences are.
 
 # %% tags=["proof"]
 peaks = {row["name"]: row for row in measured.load()["memory"]}
@@ -232,8 +233,8 @@ print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
 # are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program: a call that does ask for weights then
-# takes a third longer, at 2,048 tokens.
+# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, `nn.TransformerEncoder` included: a call that
+# does ask for weights then takes a third longer, at 2,048 tokens.
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -306,6 +307,10 @@ for other in (module(bias=False), module(h=3), module(batch_first=False), module
     assert FAST not in operations(other, x, need_weights=False)
 assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
 assert FAST not in operations(module(), x, x.clone(), need_weights=False)
+assert FUSED not in operations(
+    module(dropout=0.1).train(), x, grad=True, need_weights=False
+)
+assert nn.TransformerEncoderLayer(48, 8).self_attn.dropout == 0.1
 assert FUSED in operations(module(), x, **off)
 assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
 print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
@@ -349,7 +354,7 @@ assert low < found["floats", "inference"][MIDDLE] < up
 print("✓ As floats, the mask takes 66 ms.")
 
 # %% [markdown]
-# Not the booleans are slow, but the path. Switch it off, and keep them. One mask is then faster than none: with the
+# It is not the booleans that are slow, but the path. Switch it off, and keep them. One mask is then faster than none: with the
 # causal flag, the kernel skips blocks of keys in the future. But a boolean mask is first written out as floats, and a mask
 # for every head has as many numbers as the weights: a receipt again.
 #
@@ -543,8 +548,8 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. Five
-# > things do that, and the table at the top says how to decline each. For long sequences on a CPU:
+# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. The
+# > table at the top says what does that, and how to decline it. For long sequences on a CPU:
 # >
 # > ```python
 # > torch.backends.mha.set_fastpath_enabled(False)  # whole program
