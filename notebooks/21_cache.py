@@ -3,16 +3,16 @@
 #
 # *Why is one request slow, and thirty-two together only a quarter slower?*
 #
-# *20 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
+# *18 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
 # share pages, and find four mistakes.*
 #
 # Let one person talk to Llama 3.1 8B on an H100, and the GPU writes at most 221 tokens a second. Let 32 talk at
 # once, each with a text of 1,024 tokens, and the limit is 5,556: nobody waits much longer than the one did. (Both are
 # computed from what is on paper.) The reason is what a call of the model has to *read*: the weights, once for all who
-# wait, and for each request its **KV cache**, which is what the model has kept of that text.
+# wait, and for each of them a **KV cache**, which is what the model has kept of that text.
 #
-# Reading a prompt into the cache is called **prefill**, and writing with it **decode**. A **token** is what is read
-# and written at a time (in small examples, a word), and a **sequence** is a text in flight, one row of the batch.
+# Reading a prompt into the cache is called **prefill**, and writing with it **decode**. A **sequence** is a text in
+# flight, one row of the batch, and a **token** is one piece of it: in small examples, a word.
 #
 # *Here for one name?* [tokens per second](#cell-id=bytes-over-bandwidth) ·
 # [continuous batching](#cell-id=different-lengths) · [KV cache size](#cell-id=kv-cache-size) ·
@@ -35,17 +35,16 @@ from annotated_attention.modern import CachedAttention, KVCache, RotaryEmbedding
 from annotated_book import chapters, display, measured
 
 # %% [markdown] name="bytes-over-bandwidth"
-# ## Decode speed: bytes over bandwidth
+# ## Tokens per second: bytes over bandwidth
 #
-# Draw a GPU's memory as a bar, 80 GB long. The weights fill its left end, and the caches of all sequences come
-# after them. To write the next token of every sequence, the model reads all of that once, from left to right. So a
-# call takes at least
+# Draw a GPU's memory as a bar, 80 GB long: the weights at its left end, then the caches of all sequences. To write the
+# next token of every sequence, the model reads both once, from left to right. So a call takes at least
 #
 # > **bytes ÷ bandwidth**
 #
-# and it brings one token for each sequence. It may read a piece of a new prompt beside them. Here is the bar for four
-# loads (and, where there are sliders, for yours). Two guesses before you look: by how much do 31 more sequences lengthen
-# a call? And with 256 tokens of a prompt on top, nine times as many tokens in all?
+# and it brings one token for each sequence. It may read a piece of a new prompt beside them. Two guesses before you
+# look: by how much do 31 more sequences lengthen a call? And how much longer does it take with 256 tokens of a prompt on
+# top, nine times as many tokens in all?
 
 # %% tags=["fold-input"]
 WEIGHTS, STORED, OUTPUT = (
@@ -69,44 +68,42 @@ def limited(loads: list[tuple]) -> int:
 
 beside, more = (call(H100, 32, 1024, x)["computing"] for x in (256, 2048))
 edge = limited([(32, 1024, x) for x in range(2048)])
-full = limited([(x, 128) for x in range(1, 2048)]) + 1
 long = [call(H100, x, 1024) for x in (1, 512, 10**6)]
 assert all(x["reading"] > x["computing"] for x in long)
 caption = (
     "Blue: weights. Green: caches. Orange: how far the call would have read by the time "
     f"that its arithmetic takes, in the third bar {beside:.1f} ms; from {edge} tokens of a "
-    f"prompt on, that is longer, and with 2,048 it is {more:.1f} ms. With no prompt, and "
-    f"128 tokens each, arithmetic is the limit from {full} sequences on."
+    f"prompt on, that is longer, and with 2,048 it is {more:.1f} ms."
 )
 loads = [(1, 1024, 0, 16), (32, 1024, 0, 16), (32, 1024, 256, 16), (1, 131_072, 0, 16)]
 display.call_bytes(loads, H100, name="ceiling", caption=caption, alive=True)
 
 # %% [markdown]
-# By a good quarter (5.8 milliseconds instead of 4.5), and then not at all: the third call takes 5.8, too. **Sequences share
-# the weights, but not the caches.** The 256 tokens of the prompt share the weights as well, and what they add is
-# arithmetic, which had nothing to do: 4.1 milliseconds of it fit beside 5.8 of reading. From 372 tokens on it no longer
-# fits. With 2,048 (move the slider), all who write wait 30.5 milliseconds for their next token.
+# By a good quarter, from 4.5 milliseconds to 5.8, and then not at all: the third call takes 5.8, too. **Sequences share
+# the weights, but not the caches.** The tokens of the prompt share the weights as well. What they add is arithmetic,
+# and that had nothing to do: 4.1 milliseconds of it fit beside 5.8 of reading. From 372 tokens on it no longer fits,
+# and with 2,048 (move the slider) all who write wait 30.5 milliseconds for their next token.
 #
-# The conditions: 7.5<!-- setting --> billion weights are read (of the input embedding, a single row) and 131,072
-# bytes<!-- setting --> for each kept token, both in 16 bits; bandwidth and arithmetic are those on paper [[Shah et al.
-# 2024](../docs/references.md#shah-2024)]. The chunk is the beginning of a longer prompt. It is a ceiling, and
-# [below](#cell-id=prefill-and-decode) such a prediction meets a measurement. In a mixture of experts, tokens share a
-# weight only where they choose the same expert. (What ends in a reference, on this page, was read there and not run here.)
+# All this is a ceiling: reading and arithmetic run side by side, both as fast as on paper [[Shah et al.
+# 2024](../docs/references.md#shah-2024)]. ([Below](#cell-id=prefill-and-decode), one is measured.) The call reads
+# 7.5<!-- setting --> billion weights (of the input embedding, a single row) and 131,072 bytes<!-- setting --> for each kept
+# token, both in 16 bits. In a mixture of experts, tokens share a weight
+# only where they choose the same expert. (What ends in a reference, on this page, was read there and not run here.)
 #
-# Why so many? On paper this GPU does 295<!-- setting --> FLOPs in the time of a byte. A weight of two bytes takes part in
-# one multiplication and one addition for each token of the call: one FLOP a byte, times the tokens. That ratio is the
-# **arithmetic intensity**, so weights alone would need 295<!-- setting --> tokens until arithmetic becomes the limit.
-# Caches add bytes but few FLOPs: with 128 tokens each it takes 438 sequences, and with 1,024 it never happens. Decode
-# of long sequences is **memory-bound**.
+# Why does arithmetic have so much room? On paper this GPU does 295<!-- setting --> FLOPs in the time of a byte. A weight
+# of two bytes takes part in one multiplication and one addition for each token of the call: one FLOP a byte, times the
+# tokens (the **arithmetic intensity**). So weights alone would need 295<!-- setting --> tokens until arithmetic becomes
+# the limit. Caches add bytes but few FLOPs: with 1,024 tokens in each sequence of this model, it never does. Decode of
+# long sequences is **memory-bound**.
 
 # %% [markdown] name="different-lengths"
 # ## Continuous batching: the token budget
 #
-# So a server wants many sequences in every call. It does not wait until all of a batch have ended: after any
-# token, one that is finished leaves, and the next prompt takes its place. That is **continuous batching** [[Yu et
-# al.](../docs/references.md#yu-2022)]. A call takes at most so many *tokens*, its **token budget**. Each sequence that
-# writes takes one of them, and a chunk of the next prompt the others: **chunked prefill** [[Agrawal et
-# al.](../docs/references.md#agrawal-2023)]. In the figure, two sequences run at once, and the budget is six<!-- invented -->:
+# So a server wants many sequences in every call. After any token, one that is finished leaves, and the next prompt
+# takes its place: **continuous batching** [[Yu et al.](../docs/references.md#yu-2022)]. A call takes at most so many
+# *tokens*, its **token budget**. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
+# **chunked prefill** [[Agrawal et al.](../docs/references.md#agrawal-2023)]. In the figure, two sequences run at once, and
+# the budget is six<!-- invented -->:
 
 # %% tags=["fold-input"]
 PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
@@ -150,23 +147,20 @@ caption = "Orange: tokens of a prompt, read in chunks. Blue: a token that contin
 display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
 
 # %% [markdown]
-# While the prompt of C comes in chunks, B writes a token in every call. The budget is a bargain between them: a small
-# one keeps the calls short, and a large one brings C to its first token sooner. In vLLM it is `max_num_batched_tokens`,
-# and its guide says 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
-# Tuning*](../docs/references.md#vllm-guides)]: both far beyond the 372 at which arithmetic took over. Agrawal et al.
-# report up to ten times as many decoded tokens a second from such mixed calls (LLaMA 13B, an A6000), and up to 1.33<!-- quoted -->
-# times in all.
+# While the prompt of C comes in chunks, B writes a token in every call. A small budget keeps the calls short, and a
+# large one brings C to its first token sooner. In vLLM it is `max_num_batched_tokens`, and its guide says
+# 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
+# Tuning*](../docs/references.md#vllm-guides)]: both far beyond the 372 above.
 #
-# Each sequence needs a length of its own, which [pages](#cell-id=pages) will give it. Where all share one, a shorter
-# prompt is **padded on the left**, since all must end where the next token goes. (With rotary positions that moves all
-# tokens of a sequence alike, and distances stay as they are.)
+# For this, each sequence needs a length of its own, and gets one from [pages](#cell-id=pages). Where all share one, a
+# shorter prompt is **padded on the left**, so that all end together.
 
 # %% [markdown]
-# ## Without a cache
+# ## The KV cache: what does not change
 #
-# A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has
-# learned two sentences by heart. To write, it takes the token with the highest score, adds it, and goes on
-# (greedy decoding). Nothing is kept yet. How many tokens does it have to read to write eight?
+# A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has learned two
+# sentences by heart. It takes the token with the highest score, adds it, and goes on (**greedy decoding**). How many
+# tokens does it have to read to write eight, when it keeps nothing?
 
 # %% [markdown]
 # <!-- deeper: The writer, and how it learns -->
@@ -242,23 +236,18 @@ def spell(ids: Tensor) -> str:
 
 
 # %% tags=["fold-input"]
-for prompt in ("the", "because"):
-    text, read = write(model, encode([prompt]), 8)
-    print(f"{read} tokens read to write 8:", spell(text[0]))
-anew, _ = write(model, encode(["the"]), 8)  # for comparison, later
+anew, read = write(model, encode(["the"]), 8)
+print(f"{read} tokens read to write 8:", spell(anew[0]))
 
 # %% [markdown]
-# To write 8 tokens, the model reads 36: one, then two, and so on: $n(n + 1)/2$ for n tokens.
-#
-# ## The KV cache: what does not change
-#
-# Give the model *the cat drank milk*, and then the same words followed by *because*. What changes for the
-# four old tokens when one is added: the outputs of the layers, the keys and values, or nothing at all?
+# It reads 36: one, then two, and so on, $n(n + 1)/2$ for n tokens. Is that needed? Give it *the cat drank milk*, and then
+# the same words followed by *because*. What changes for the four old tokens: the outputs of the layers, the keys and
+# values, or nothing at all?
 #
 # <details><summary>What do you expect?</summary>
 #
-# Nothing at all. The mask is causal, so no token sees what comes after it. For the old ones, the outputs of the first
-# layer stay the same. The second layer reads these, and the same holds there.
+# Nothing at all. The mask is causal, so no old token sees the new one, and the outputs of the first layer stay the
+# same. The second layer reads these, and the same holds there.
 #
 # </details>
 
@@ -286,9 +275,9 @@ for i, layer in enumerate(noting.layers):
 print("✓ In both layers, query, key, value and output of the four tokens are as before.")
 
 # %% [markdown]
-# What does the new token need of the old ones? Its query is compared with all keys, and then the values are mixed. The
-# old tokens' queries and outputs are not needed again: the next layer has already made its own keys and values
-# from these outputs. So keep the **keys and values** of each layer, and nothing else. This is the **KV cache**:
+# The new token's query is compared with all keys, and then the values are mixed. The old tokens' queries and outputs
+# are not needed again: the next layer has already made its own keys and values from these outputs. So keep the **keys
+# and values** of each layer, and nothing else. This is the **KV cache**:
 
 # %%
 display.annotated(KVCache.append)
@@ -301,8 +290,8 @@ display.annotated(KVCache.append)
 # > **KV cache size** = 2 · layers · KV heads · d · bytes of a number · tokens · sequences
 #
 # Here d is the width of a head. In plain multi-head attention every head counts as a KV head; in grouped
-# attention only those that the others share. Llama 3.1 8B has 8 billion weights, which take 15 GiB in 16
-# bits. Its longest sequence was the last bar above: is the green part really longer than the blue one?
+# attention only those that the others share. The 8 billion weights of Llama 3.1 8B take 15 GiB in 16
+# bits. Can one sequence take more?
 
 # %% tags=["fold-input"]
 SHAPES = {  # layers, KV heads, d, the longest sequence
@@ -329,18 +318,17 @@ for layers, kv_heads, d, _ in SHAPES.values():
 print("✓ A `KVCache` in each layer takes these bytes.")
 
 # %% [markdown]
-# It is: 16 GiB. A token takes 128 KiB there, and four times as much in OLMo 2, where
-# each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
+# It can: 16 GiB, if it is as long as the model allows. A token takes 128 KiB there, and four times as much in OLMo 2,
+# where each of 32 heads has [keys of its own](22_fewer_keys.ipynb). (Llama's sizes are those of [Llama Team,
 # table 3](../docs/references.md#llama-2024), the others' of their configuration.) Layers with a
-# [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or [linear attention](25_linear_attention.ipynb), as in three of the
-# [models of today](20_positions.ipynb#cell-id=models-of-today), keep less than the formula says.
+# [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or [linear
+# attention](25_linear_attention.ipynb) keep less than the formula says.
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
 #
-# With a cache, attention receives a **chunk** of new tokens at a time: first the prompt, whole or in parts
-# (as C above), then one token after another. Here n tokens come, and afterwards there are m keys. Four lines
-# stand between the projections and the scores:
+# With a cache, attention receives a **chunk** of n new tokens at a time: first the prompt, whole or in parts, then one
+# token after another. Afterwards there are m keys. Four lines stand between the projections and the scores:
 #
 # ```python
 # positions = cache.length + torch.arange(n)         # count on from what is kept
@@ -393,7 +381,7 @@ display.masked_map(
 # key j if j > p.
 
 # %% [markdown]
-# Does it matter how a text is cut into chunks? Random tokens, cut in four ways, meet a single call.
+# Does it matter how a text is cut? Random tokens, cut in four ways, meet a single call.
 
 # %% tags=["proof"]
 b, n, h, d = 2, 12, 4, 6
@@ -414,13 +402,12 @@ for sizes in ([12], [5, 4, 3], [11, 1], [1] * 12):
 print("✓ All at once, in chunks or one by one: the same outputs and gradients.")
 
 # %% [markdown]
-# It does not. (These numbers have 64 bits. In 16 each cut rounds in its own way, so compare a cache in 32: [How
-# close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer keeps what it has
-# read. Two lines differ from `write`: the model gets a cache for each layer, and from the second call on only the
-# new token.
+# It does not. (These numbers have 64 bits. In 16 each cut rounds in its own way: [How
+# close?](../docs/questions.md#how-close-must-two-results-be-in-16-bits)) Now the writer keeps what it has read. Two lines
+# of its loop change: the model gets a cache for each layer, and from the second call on only the new token.
 
 
-# %%
+# %% tags=["fold-input"]
 @torch.no_grad()
 def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[Tensor, int]:
     """Write ``steps`` more tokens; also count the tokens that the model has read."""
@@ -433,6 +420,7 @@ def write_on(model: nn.Module, ids: Tensor, steps: int, caches: list) -> tuple[T
     return ids, read
 
 
+# %% tags=["fold-input"]
 text, read = write_on(model, encode(["the"]), 8, [KVCache(), KVCache()])
 print(f"{read} tokens read to write 8:", spell(text[0]))
 
@@ -441,9 +429,8 @@ assert text.equal(anew)
 print("✓ The same text as without a cache.")
 
 # %% [markdown]
-# The same text, for 8 tokens read instead of 36. In the figure, *new* is computed in this step, *kept* is read from
-# the cache, and an empty box is not needed. The numbers are weights as above. If it has controls, move *words* from 1
-# to 8, with a cache and without.
+# Now 8 tokens are read instead of 36. In the figure, *new* is computed in this step, and *kept* is read from
+# the cache. Where there is a slider, move *words* from 1 to 8, with a cache and without.
 
 # %% tags=["fold-input"]
 with torch.no_grad():
@@ -454,14 +441,13 @@ display.cache_filling(weights, one.WORDS, name="cache-filling", step=6)
 # %% [markdown] name="fixed-size"
 # ## Static cache: a cache of fixed size
 #
-# In a growing cache, `torch.cat` copies everything kept so far in every step. And its shape changes: `torch.compile`
-# compiles twice more, and a **CUDA graph**, which replays a recorded step without starting each small kernel
-# from Python, demands the same shapes and addresses each time. A `StaticCache` keeps both: it reserves room for
-# the longest sequence once, and writes each new key into its place. (Reserved is reserved, filled or not, so
-# servers hand out [pages](#cell-id=pages) instead.)
+# In a growing cache, `torch.cat` copies everything kept so far in every step. Its shape changes, too: `torch.compile`
+# compiles twice more, and a **CUDA graph**, which replays a recorded step, demands the same shapes and addresses each
+# time. A `StaticCache` reserves room for the longest sequence once, and writes each new key into its place.
 #
-# The price is that `append` returns all places, including those not yet written, which hold zeros. Now take
-# a single query and a cache of 16 places, 5 of them written, and leave out the mask. One query has no future to hide. How much weight do the 11 empty places get: none, a little, or more than half?
+# The price is that `append` returns all places, and those not yet written hold zeros. One query has no future to hide,
+# so its mask is easily left out. With 5 of 16 places written (random tokens, random weights), how much weight do the 11
+# empty ones get: none, a little, or more than half?
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import StaticCache
@@ -484,7 +470,6 @@ def another(version: type, module: CachedAttention) -> CachedAttention:
 
 
 # %% tags=["fold-input"]
-print("the wrong line:", MISTAKES["cache-zeros-attended"].wrong)
 rows = {}
 for name, version in (
     ("without the mask", CacheZerosAttended),
@@ -498,9 +483,9 @@ for name, version in (
 display.show(rows, columns=["weight of the empty places"])
 
 # %% [markdown]
-# More than half. A key of zeros scores 0 with every query, as [Masks](06_masks.ipynb#cell-id=padding) found for
-# padding, and so does an average key, as long as scores spread around 0. The mask's rule already covers the
-# empty places: they stand at later positions, so j > p hides them. Apply the mask to a single query as well.
+# More than half. A key of zeros [scores 0](06_masks.ipynb#cell-id=padding) with every query, and so does an average key,
+# as long as scores spread around 0. But the empty places stand at later positions, so j > p hides them. Apply the mask
+# to a single query, too.
 
 # %% [markdown]
 # <!-- deeper: The code, and how often it is compiled -->
@@ -550,33 +535,44 @@ display.show(counts, columns=["programs compiled"])
 # ## Four mistakes
 #
 # The missing mask is one of four mistakes, all reported, three of them in published code [[Caches that went
-# wrong](../docs/references.md#caches-gone-wrong)]. They leave every shape as it is. Each comes with its line, as people
-# write it, and with what the writer makes of *because it*, in a cache of 16 places.
+# wrong](../docs/references.md#caches-gone-wrong)]. They leave every shape as it is:
+
+# %% tags=["hide-input"]
+WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
+print(*(f"# {code}\n{entry.wrong}" for code, entry in WRONG.items()), sep="\n\n")
+
+# %% [markdown]
+# A test feeds in a text of 12 tokens in one call, with an empty cache, and compares the outputs with those without a
+# cache. How many of the four does it find?
+#
+# <details name="found"><summary>All four: each makes wrong numbers.</summary>
+#
+# It makes none here: no token is kept yet, and none comes alone.
+#
+# </details>
+#
+# <details name="found"><summary>Three: only the empty places get their mask.</summary>
+#
+# They do. But the other three go wrong only where tokens are kept already, and the cache is empty.
+#
+# </details>
+#
+# <details name="found"><summary>None.</summary>
+#
+# The first query really does stand at position 0, and nothing is kept that could be wrong.
+#
+# </details>
 
 # %% tags=["fold-input"]
-WRONG = {code: entry for code, entry in MISTAKES.items() if entry.of is CachedAttention}
+WAYS = {"at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
 
 
-def writes(version: type, trained: nn.Module) -> str:
-    """Let a trained writer with another attention continue “because it”."""
+def writes(version: type, trained: nn.Module) -> list[str]:
+    """Let a trained writer with another attention add seven words to “because it”."""
     writer = Writer(version)
     writer.load_state_dict(trained.state_dict())
     caches = [StaticCache(1, H, ROOM, E // H) for _ in writer.layers]
-    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0])
-
-
-for code, entry in WRONG.items():
-    print(f"{code}: {entry.title}", entry.wrong, sep="\n    ", end="\n        ")
-    print(writes(entry.version, model))
-print(f"right:\n        {writes(CachedAttention, model)}")
-
-# %% [markdown]
-# Three of the mistakes show in the text. The zeros change no word at all, although 13 of 16 places are empty
-# when the first single token goes in. So compare numbers. Which way of cutting 12 tokens shows all four mistakes:
-# all at once, 5 + 4 + 3, or one by one?
-
-# %% tags=["fold-input"]
-WAYS = {"all at once": [12], "5 + 4 + 3": [5, 4, 3], "one by one": [1] * 12}
+    return spell(write_on(writer, encode(["because", "it"]), 7, caches)[0][0]).split()
 
 
 def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
@@ -587,32 +583,31 @@ def off(module: nn.Module, x: Tensor, sizes: list[int], cache: object) -> float:
 
 
 # %% tags=["fold-input"]
-rows = {}
+rows, expected = {}, writes(CachedAttention, model)
 for code, entry in {**WRONG, "right": None}.items():
-    made = another(entry.version if entry else CachedAttention, attention)
-    rows[code] = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
-    assert rows[code][0] < 1e-9
-    assert (rows[code][-1] > 0.01) == (code != "right")
+    version = entry.version if entry else CachedAttention
+    made = another(version, attention)
+    apart = [off(made, x, sizes, fixed_size(b)) for sizes in WAYS.values()]
+    words = sum(a != b for a, b in zip(writes(version, model), expected, strict=True))
+    rows[code] = [*apart, words]
+    assert apart[0] < 1e-9
+    assert (apart[-1] > 0.01) == (code != "right")
+assert rows["cache-zeros-attended"][3] == 0
 zeros = another(CacheZerosAttended, attention)
 assert off(zeros, x, WAYS["one by one"], KVCache()) < 1e-9  # it grows: nothing is empty
-display.show(rows, columns=list(WAYS), corner="off by up to")
+display.show(rows, columns=[*WAYS, "wrong words"], corner="off by up to")
 
 # %% [markdown]
-# A single call shows nothing: its first query really does stand at position 0. *One by one* finds every mistake, in this
-# cache of fixed size; in one that grows there are no zeros to see. So check your own code like this:
-# **feed in the same text at once, in uneven chunks and token by token, with the cache that you will use, and
-# compare the outputs.** Each way of cutting is the reference for the
-# others.
+# *One by one* finds every mistake in this cache of fixed size; in one that grows there are no zeros to see. Reading along
+# is no test: of the seven words that the writer adds to *because it*, the zeros change none. So **feed in the same text at
+# once, in uneven chunks and token by token, with the cache that you will use, and compare the outputs.**
 
 # %% [markdown] name="prefill-and-decode"
 # ## Prefill and decode: predicted, then measured
 #
-# No H100 was at hand, so the ceiling is put to the test on a processor, with a language model of four layers as wide as
-# SmolLM2-135M's: float32, two threads of an Intel Xeon, the one of [Speed](15_speed.ipynb). Its bandwidth
-# was measured with a matrix times a vector, its arithmetic with a matrix times another.
-#
-# A call has two floors: the bytes, as above, and FLOPs ÷ what the processor does in a second. Predict: how much
-# longer do 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
+# No H100 was at hand, so a processor puts the ceiling to the test (float32, two threads of the Intel Xeon of
+# [Speed](15_speed.ipynb)), with a language model of four layers as wide as SmolLM2-135M's. A call has two floors: the bytes, as above, and FLOPs ÷ what the processor does in a second. Predict: how much longer do
+# 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
 
 # %% tags=["fold-input"]
 SIZES = {"layers": 4, "e": 576, "h": 9, "g": 3, "d": 64, "hidden": 1536, "words": 4096}
@@ -663,27 +658,25 @@ ax.set(xlim=(0, 27), ylim=(-1.65, 0.45))
 ax.set_yticks([])
 ax.spines["left"].set_visible(False)
 caption = (
-    f"Milliseconds, with {bandwidth() / 1e9:.0f} GB and {peak / 1e6:.0f} GFLOPs a second."
+    f"Milliseconds. The processor reads {bandwidth() / 1e9:.0f} GB a second (measured with "
+    f"a matrix times a vector), and does {peak / 1e6:.0f} GFLOPs (with two matrices)."
 )
 display.finish(drawing, name="floors", alt="; ".join(said) + ".", caption=caption)
 
 # %% [markdown]
-# Less than five times: 4.10 milliseconds and 19.61. A single token needs 2.28 milliseconds for the bytes, and only
-# 0.09 for the arithmetic. That is **decode**, which sets the **time per output token** (TPOT). In
-# **prefill**, which sets the **time to first token** (TTFT), 128 tokens share the same bytes, and the arithmetic
-# becomes the limit. The larger floor is no forecast: both calls take up to twice as long. But it says what would help: fewer bytes in
-# decode, fewer FLOPs in prefill. Some services give each its own machines and
-# send the cache across (**disaggregated** serving [[Zhong et al.](../docs/references.md#zhong-2024)]).
-#
-# So in decode FLOPs do not tell the time. Without a cache, a layer does 4,096 times the FLOPs for a token behind
-# 4,095 others, and takes here only 130 times as long, as the fold shows.
+# Less than five times: 19.61 milliseconds instead of 4.10. A single token needs 2.28 for the bytes, and only 0.09 for
+# the arithmetic. That is **decode**, which sets the **time per output token** (TPOT). In **prefill**, which sets the
+# **time to first token** (TTFT), 128 tokens share the same bytes, and arithmetic becomes the limit. The floors are no
+# forecast: both calls take up to twice as long. They say what would help: fewer bytes in decode, fewer FLOPs in prefill.
+# Some services give each its own machines (**disaggregated** serving [[Zhong et
+# al.](../docs/references.md#zhong-2024)]).
 
 # %% [markdown]
 # <!-- deeper: with a cache and without, in milliseconds -->
 # ### Going deeper: with a cache and without, in milliseconds
 #
-# One sequence and one layer with e = 512, on the same processor: medians. The cache of fixed size has room for exactly
-# these tokens.
+# FLOPs do not tell the time. One sequence and one layer with e = 512, on the same processor: medians. The cache of
+# fixed size has room for exactly these tokens.
 
 # %% tags=["fold-input"]
 rows = measured.find("cache", memory="kept", size=[1, 1, 512, 8])
@@ -762,10 +755,10 @@ print("✓ Counted are the numbers of all matrices of this model, and of its cac
 # Where memory is the limit, a shorter bar takes less time. A **quantised cache** nearly halves its green part (press *8
 # bits* in [the figure](#cell-id=bytes-over-bandwidth), where the scales are not counted). What does it cost?
 #
-# It holds whole numbers, in 8 bits (int8) from −127 to 127, and beside them a scale: what one step is worth. With a
-# scale for each token and head, a new token needs nothing of the others. Random keys and values, 64
-# wide, are rounded, and attention is compared. In the last column one feature of the keys is 20<!-- invented --> times as
-# large, and the same feature of the queries as much smaller, so that all scores are what they were.
+# It holds whole numbers, in 8 bits (int8) from −127 to 127, and for each token and head a scale: what one step is worth.
+# So a new token needs nothing of the others. Random keys and values, 64 wide, are rounded, and attention is compared. In
+# the last column one feature of the keys is 20<!-- invented --> times as large, and that of the queries as much smaller:
+# the same scores.
 
 
 # %%
@@ -800,22 +793,17 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # 2024](../docs/references.md#liu-2024)]. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) measures
 # 8 and 4 bits on a chat model.
 #
-# Does it save arithmetic, too? Not here: the keys are multiplied out again when they are read. (PyTorch's function takes
-# no int8.) vLLM's 8 bits are floating-point numbers (FP8), and there it depends on the kernel: with FlashAttention 3 the
-# queries are rounded, too, and the products are computed in FP8 [[vLLM, *Quantized KV
+# Does it save arithmetic, too? Not here: the keys are multiplied out again when they are read. vLLM's 8 bits are
+# floating-point numbers (FP8), and some of its kernels compute the products in FP8 as well [[vLLM, *Quantized KV
 # Cache*](../docs/references.md#vllm-guides)].
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
 #
-# What lies empty in the green part is room for a request. With padding, beside a sequence of 4,000
-# tokens, one of 10 takes as much. A **page table** avoids this, an idea from operating systems that the inference
-# engine vLLM made popular [[Kwon et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens
-# each, and a table says which pages a sequence consists of.
-#
-# Here a page holds four tokens, and two prompts have ten and three. (This class pads the short one on the right, and
-# `crop` forgets that; vLLM reads them end to end.) From there each goes on at its own position: `cache.length` is one
-# number for each.
+# Room that lies empty in the green part is room for a request. With padding, beside a sequence of 4,000 tokens, one of
+# 10 takes as much. **PagedAttention** avoids this with a **page table**, an idea from operating systems that vLLM made
+# popular [[Kwon et al.](../docs/references.md#kwon-2023)]. Keys and values lie on pages of a few tokens each, and a table
+# says which pages a sequence consists of. Here a page holds four tokens, and two prompts have ten and three:
 
 # %% tags=["fold-input"]
 from annotated_attention.modern import PagedCache
@@ -835,15 +823,17 @@ with torch.no_grad():
         torch.testing.assert_close(together[i, 0], alone[0, -1])
 
 # %% [markdown]
-# The first sequence has three pages, the second has one, and each token comes out as it would alone. On average, half a page of each sequence stays empty: 8 places in vLLM, where a page has 16 tokens [[Kwon et al.,
-# section 7.2](../docs/references.md#kwon-2023)].
+# The first sequence has three pages, the second has one. Each goes on at its own position, and each token comes out as
+# it would alone. On average, half a page of each sequence stays empty: 8 places in vLLM, where a page has 16 tokens
+# unless you say otherwise [[Kwon et al., section 7.2](../docs/references.md#kwon-2023)].
 #
-# Sequences that begin alike, with the same instructions, can point to the same pages (**prefix caching**, shared
-# prefixes). A new request finds them by a hash of each page's tokens and all tokens before them, and computes only from
-# the first page that is missing. vLLM keeps hashes of full pages alone [[vLLM, *Automatic Prefix
-# Caching*](../docs/references.md#vllm-guides)]. In the paper, and here, sequences that go on in several ways share the page
-# that they are about to fill, too, until the first of them writes: it gets its own copy. In the figure, ten tokens go on
-# in two ways, after one more token each. Which page is the copy?
+# Sequences that begin alike, with the same instructions, can point to the same pages: **prefix caching**. A new request
+# finds them by a hash of each page's tokens and all tokens before them, and computes only from the first page that is
+# missing. vLLM keeps hashes of full pages alone [[vLLM, *Automatic Prefix Caching*](../docs/references.md#vllm-guides)].
+#
+# In the paper, and here, sequences that go on in several ways share the page that they are about to fill, too, until the
+# first of them writes: it gets its own copy (**copy-on-write**). In the figure, ten tokens go on in two ways, after one
+# more token each. Which page is the copy?
 
 # %% tags=["fold-input"]
 shared = PagedCache(num_pages=6, page_size=4, num_heads=h, head_dim=d)
@@ -877,11 +867,11 @@ alt = (
 display.finish(drawing, name="shared-pages", alt=alt)
 
 # %% [markdown]
-# Page 3: sequence 1 wrote first. Pages 0 and 1 stay shared, so several answers share their prompt.
+# Page 3: sequence 1 wrote first. Pages 0 and 1 stay shared.
 #
 # When no page is free, a server **preempts** a sequence: it drops the pages, and vLLM reads the text again later
-# [[vLLM, *Optimization and Tuning*](../docs/references.md#vllm-guides)]. **Offloading** is a thing of its own there: a
-# connector copies full pages to the CPU's memory, where a later request with that beginning finds them [[vLLM, *KV
+# [[vLLM, *Optimization and Tuning*](../docs/references.md#vllm-guides)]. **Offloading** is a thing of its own there: full
+# pages are copied to the CPU's memory, where a later request with that beginning finds them [[vLLM, *KV
 # Offloading*](../docs/references.md#vllm-guides)].
 
 # %% tags=["proof"]
@@ -945,18 +935,18 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # ## Speculative decoding: going back
 #
 # With one user there is no second request to share the blue part with. **Speculative decoding** shares it among
-# tokens that the same text may need next [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft* proposes some tokens. The large
-# model reads them all in one chunk, which is the **verification**, and keeps those that it would have written itself.
-# Then comes one token of its own, and `crop` takes the rest back. Say that *the cat drank* stands there, and the
-# draft proposes *milk because sweet*:
+# tokens that the same text may need next [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft*
+# proposes some tokens. The large model reads them all in one chunk (the **verification**), keeps those that it would
+# have written itself, and adds one of its own; `crop` takes the rest back. Say that *the cat drank* stands there, and
+# the draft proposes *milk because sweet*:
 #
 # | read in one call | drank | milk | because | sweet |
 # |---|---|---|---|---|
 # | the model's own next token | milk | because | it | … |
 # | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
 #
-# The text becomes *the cat drank milk because it*: two guesses, and one token of its own. The
-# draft here is a table: which word followed which in the first sentence. What does a bad draft do to the text?
+# The text becomes *the cat drank milk because it*: two guesses, and one token of the model's own. The draft here is a
+# table: which word followed which in the first sentence. What does a bad draft do to the text?
 
 
 # %%
@@ -1000,13 +990,13 @@ for name, draft in drafts.items():
 # model's own features: EAGLE [[Li et al. 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's
 # multi-token prediction (MTP) [[DeepSeek-AI 2024, section 2.2](../docs/references.md#deepseek-2024-b)].
 #
-# Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one
-# guess costs c calls of the large model. Then a call of the large model brings, on average,
+# Is it faster? Say that each of k guesses is right with probability α, whatever came before, and that one guess costs
+# c calls of the large model. Then a call of the large model brings, on average,
 #
 # $$\text{tokens a call} = \frac{1 - \alpha^{k+1}}{1 - \alpha}$$
 #
-# and text comes faster by this number divided by kc + 1, for the guesses (theorem 3.8<!-- quoted --> of the paper). The
-# cell writes 1,200 tokens, once for each α, with guesses spoiled at random, k = 3, and takes c = 0.1<!-- invented -->.
+# and text comes faster by this number divided by kc + 1 (theorem 3.8<!-- quoted --> of the paper). The cell writes 1,200
+# tokens, once for each α, with guesses spoiled at random, k = 3, and c = 0.1<!-- invented -->.
 
 
 # %% tags=["fold-input"]
@@ -1063,7 +1053,7 @@ display.finish(drawing, name="speculative-speed", alt=alt + ".", caption=caption
 # %% [markdown] name="their-names"
 # ## Their names in transformers and vLLM
 #
-# What you built, by the names of `transformers` 5 (classes, and settings of `generate` and of its
+# What you have met, by the names of `transformers` 5 (classes, and settings of `generate` and of its
 # `ContinuousBatchingConfig`) and of vLLM [[vLLM 2026](../docs/references.md#vllm-arguments)], which always
 # batches continuously, on pages:
 
@@ -1190,8 +1180,6 @@ exercises.cache.check_step.folded(step)
 # > ```
 # >
 # > Positions count on, keys are rotated before they are kept, and j > p hides the future and the
-# > empty places alike. A mistake does not show when a whole text goes in at once, so
-# > compare chunks with a single call.
+# > empty places alike. Test it in chunks.
 #
-# With many long sequences at once, the cache becomes the largest thing to store. The [next
-# chapter](22_fewer_keys.ipynb) makes it smaller, with heads that share their keys.
+# The [next chapter](22_fewer_keys.ipynb) makes the cache smaller, with heads that share their keys.

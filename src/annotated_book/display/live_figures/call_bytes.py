@@ -56,7 +56,7 @@ def call_bytes(
     if not alive:
         return still
     data = {"loads": [list(load) for load in loads], "gpu": dict(gpu)}
-    return live(still, "call_bytes", data, room=(540, 590))
+    return live(still, "call_bytes", data, room=(660, 590))
 
 
 def call(
