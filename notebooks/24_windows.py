@@ -161,7 +161,8 @@ display.finish(drawing, name="influence", alt=alt, caption=caption)
 # %% [markdown]
 # Through four windows the farthest counts 0.0005 of the last: it is in reach, and nearly out of hearing. On the other two
 # lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 0.0202 or 0.0267,
-# about as much as any other far one. So many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
+# about as much as any other far one. (A layer that is not trained looks at all alike; only training gives a far token
+# weight.) Many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
 # windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
 #
 # Which way does the news take? Put the global layer at 1 and then at 4. The whole text is lit both times, but at 1 few
@@ -226,7 +227,11 @@ def weigh(window: int, sinks: int = 0) -> Tensor:
     return OF_THIRSTY.masked_fill(blocked, -torch.inf).softmax(-1)
 
 
-rows = {"all keys": weigh(8), "window of 3": weigh(3), "and the first": weigh(3, sinks=1)}
+rows = {
+    "all keys": weigh(8),
+    "window of 3": weigh(3),
+    "window of 3, and the first": weigh(3, sinks=1),
+}
 table = {name: [*row, row[1:].sum()] for name, row in rows.items()}
 display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
 
@@ -256,7 +261,9 @@ for count in (1, 2):
     for layer in layers[:count]:
         kept, anew = kept + layer(kept)[0], anew + layer(anew)[0]
     assert torch.allclose(kept[:, -1], anew[:, -1]) == (count == 1)
-print("✓ One layer gives the last token the same, and two do not.")
+print(
+    "✓ Computed anew, the last token gets the same through one layer, and not through two."
+)
 
 # %% [markdown] name="a-key-for-nothing"
 # ### A key for nothing
@@ -398,8 +405,8 @@ print("✓ A slow loop chooses and collects the same; a choice has no gradient."
 #
 # <details name="indexer"><summary>The attention: for each key it multiplies 17 times as often.</summary>
 #
-# It does: its 128 heads multiply 576 times for the score and 512 times for the mix, since the attention is latent, in its
-# absorbed form. The indexer multiplies 64 · 128 times. But it reads 64 times as many keys.
+# The attention does: its 128 heads multiply 576 times for the score and 512 times for the mix, since it is latent
+# attention, in its absorbed form. The indexer multiplies 64 · 128 times. But the indexer reads 64 times as many keys.
 #
 # </details>
 # <details name="indexer"><summary>The cheap scores: they are those of 64 times as many keys.</summary>
@@ -434,8 +441,8 @@ caption = "One token in one layer, after 131,072 others."
 display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
-# Of the multiplications 0.07 are left, and most of them are the indexer's. The bytes decide the time [where memory is the
-# limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), and 0.22 of them are left. (Servers keep both caches in 8 bits, with
+# A fraction of 0.07 of the multiplications is left, and most of it is the indexer's. The bytes decide the time [where memory is the
+# limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), and of these a fraction of 0.22 is left. (Servers keep both caches in 8 bits, with
 # 132 bytes for a key of the indexer and 656 for a latent [[Eight bits](../docs/references.md#eight-bits)].) In texts of up
 # to 2,048 tokens the indexer is only a cost. And prefill is **still quadratic**, since every query scores all earlier keys.
 #
