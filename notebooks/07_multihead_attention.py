@@ -3,7 +3,7 @@
 #
 # *Put together, does it run, and would you notice if it did not?*
 #
-# *12 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
+# *11 minutes and 10 of exercises. Afterwards you can write the whole class, and show that it is right.*
 #
 # > the cat drank milk because **it** was thirsty
 #
@@ -21,7 +21,7 @@ from annotated_attention import MultiheadAttention, masks
 from annotated_book import chapters, display, exercises
 from annotated_book.display import computation
 from annotated_book.display.live_figures.wheels import wheels
-from annotated_book.display.tales import Told
+from annotated_book.display.tales import Told, stories
 from annotated_book.display.verdicts import told_apart
 
 torch.set_num_threads(1)  # the models are small, and more threads gain nothing
@@ -52,49 +52,17 @@ display.show(answers, columns=one.FEATURES[:2])
 # </details>
 # <details name="hand-in"><summary>B: it says <i>animal</i> more clearly.</summary>
 #
-# It does, and it is B that has lost something: it does not divide its scores by √d.
+# It does, and it is B that has lost something.
 #
 # </details>
 # <details name="hand-in"><summary>Either: both are right.</summary>
 #
-# Both are right about *this*. But one of them has lost something.
+# Both are right about *this*. Now hear them both.
 #
 # </details>
 #
-# Then let both tell a story. A small model has learned to write stories; take out its attention, and put in A, then B:
-#
-# > **A:** max had a dog and a horse . the horse chased the dog because it was hungry . so the horse ran fast . then he fed
-# > the horse .
-#
-# > **B:** max had a dog and a horse . the horse chased the dog because it was hungry . so the horse ran *dog . horse .* then
-# > he called the horse . *bread*
-#
-# Two numbers did not tell them apart, and a story does. This chapter puts the class together, and then takes it apart
-# again, to find out what makes a missing part show.
-#
-# ## The whole class
-#
-# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
-# mask. Together they are 18 lines. In the margin stands the chapter in which you made each line. Where there are two
-# numbers, the chapter of the later one added something to the line.
-
-# %% tags=["hide-input"]
-MADE_IN = {
-    "if embed_dim % num_heads": "3",
-    "raise ValueError": "3",
-    "self.num_heads =": "3",
-    "layers =": "1 2",
-    "self.w_q,": "1 2",
-    "def split": "4",
-    "return x.unflatten": "4 5",
-    "def merge": "4",
-    "return x.transpose": "4 5",
-    "q, k, v =": "3",
-    "scores =": "1",
-    "blocked =": "6",
-    "weights =": "1 6",
-    "return self.w_o": "2 4",
-}
+# A small trained model, the **storyteller**, writes stories word by word. Here it writes one with class A as its
+# attention, and then, with the same random draws, with class B:
 
 
 # %% tags=["hide-input"]
@@ -123,18 +91,106 @@ class PlainAttention(nn.Module):
         return self.w_o(self.merge(weights @ v)), weights  # (b, n, e), (b, h, n, m)
 
 
+# %% tags=["fold-input"]
+class Inside(nn.Module):
+    """A class of this page in the place of a trained attention, with its numbers."""
+
+    batch_first, in_proj_bias = True, None  # PyTorch's layers ask for these
+
+    def __init__(self, kind, theirs):
+        super().__init__()
+        self.own = kind(theirs.embed_dim, theirs.num_heads)
+        weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
+        layers = (self.own.w_q, self.own.w_k, self.own.w_v)
+        for layer, weight, bias in zip(layers, weights, biases):
+            layer.weight.data, layer.bias.data = weight.detach(), bias.detach()
+        self.own.w_o = theirs.out_proj
+
+    def forward(self, query, key, value, key_padding_mask=None, attn_mask=None, **given):
+        shape = 1, query.size(1), key.size(1)  # one for all samples
+        blocked = torch.full(shape, bool(given["is_causal"])).triu(1)  # (1, n, m)
+        if key_padding_mask is not None:
+            blocked = blocked | (key_padding_mask[:, None] == -math.inf)  # (b, n, m)
+        if attn_mask is not None:
+            blocked = blocked | (attn_mask == -math.inf)
+        return self.own(query, key, value, blocked)
+
+
+# %% tags=["fold-input"]
+def attending(kind):
+    """Load the storyteller, and let it attend with another class."""
+    model = chapters.load("10_a_little_world").shipped()  # trained
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(kind, layer.self_attn)
+    return model
+
+
+def compiled(text):
+    """Give the class that a text defines."""
+    names = {"nn": nn, "math": math, "torch": torch}
+    exec(text, names)
+    return names["PlainAttention"]
+
+
+@torch.no_grad()
+def next_words(model, texts):
+    """Give the likeliest word after each text."""
+    world = chapters.load("10_a_little_world")  # what that chapter defines
+    logits = model(world.as_ids([f"/ {text}".split() for text in texts]))  # (b, n, v)
+    return [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
+
+
+def hear(model):
+    """Let a model write 200 stories; give their words, and the third without its edges."""
+    written = chapters.load("10_a_little_world").write(model, 200)
+    return written, " ".join(written[2]).strip("/ ").split()
+
+
+# %% tags=["hide-input"]
+SOURCE = display.source(PlainAttention).text
+texts_of = {"class A": SOURCE, "class B": SOURCE.replace(" / math.sqrt(q.size(-1))", "")}
+heard_of = {name: Told([], hear(attending(compiled(x)))[1]) for name, x in texts_of.items()}
+stories(heard_of, [], name="a-and-b")
+
+# %% [markdown]
+# B answered more clearly, and now it loses the thread in the middle of a sentence. What has it lost? To find out, this
+# chapter puts the class together, and then takes it apart again.
+#
+# ## The whole class
+#
+# Six chapters lie on the bench like the wheels of a watch: four matrices, two heads, a cut, a trick, a batch, a
+# mask. Together they are 18 lines. In the margin stands the chapter in which you made each line; a second number is
+# a chapter that added to it.
+
+# %% tags=["hide-input"]
+MADE_IN = {
+    "if embed_dim % num_heads": "3",
+    "raise ValueError": "3",
+    "self.num_heads =": "3",
+    "layers =": "1 2",
+    "self.w_q,": "1 2",
+    "def split": "4",
+    "return x.unflatten": "4 5",
+    "def merge": "4",
+    "return x.transpose": "4 5",
+    "q, k, v =": "3",
+    "scores =": "1",
+    "blocked =": "6",
+    "weights =": "1 6",
+    "return self.w_o": "2 4",
+}
+
 display.margin(PlainAttention, MADE_IN)
 
 # %% [markdown] name="all-of-it-in-18-lines"
 # Two things are new. Each matrix is an `nn.Linear`, which keeps it transposed and adds a bias. And the class adds the
-# heads' axis to the mask: it takes `(b, n, m)`, and `blocked[:, None]` is `(b, 1, n, m)`. So padding, `(b, m)`, goes in as
-# `padding[:, None]`, and the staircase, `(n, m)`, as `future[None]`. Without a mask, `zeros_like` makes one that blocks
-# nothing.
+# heads' axis to the mask: it takes `(b, n, m)`, so padding, `(b, m)`, goes in as `padding[:, None]`, and the staircase,
+# `(n, m)`, as `future[None]`.
 #
 # ## One call
 #
-# Wind it up. Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and ask the
-# question of the first page, of both its sentences at once: what does *it* mean?
+# Load the animal head and the food head of [Two heads](02_two_heads.ipynb), side by side, and ask what *it* means, in
+# both sentences of the first page at once.
 
 # %%
 attention = PlainAttention(embed_dim=4, num_heads=2)
@@ -148,13 +204,12 @@ output, weights = attention(x, x, x)                     # (b, n, e), (b, h, n, 
 display.show(output[:, it], ["it, thirsty", "it, sweet"], one.FEATURES)
 
 # %% [markdown]
-# It runs, and in one call it answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat
-# is meant. With *sweet*, the other way round: the milk. On the way there, each line has done what you did in its
-# chapter. Follow the numbers of *it* from left to right, and press a step to see all of them.
+# One call, two answers. With *thirsty*, *it* receives 0.97 under animal and 0.19 under food: the cat is meant. With
+# *sweet*, the other way round: the milk. Follow the numbers of *it* through the lines from left to right; press a step
+# to see all of them.
 #
-# Behind the cat sentence the map has two dots of padding. `padding[:, None]` blocks their columns alone: nobody sees a
-# dot, and a dot still sees the eight words. The map blocks the dots' rows, too, with `padding[:, None] |
-# padding[:, :, None]`. So a dot sees nothing: NaN under *softmax*, and 0 after the second fill, under *mask again*.
+# Behind the sentence the map has two dots of padding. Nobody sees a dot, since their columns are blocked. Their rows are
+# blocked as well, so a dot sees nothing: NaN under *softmax*, and 0 after the second fill, under *mask again*.
 
 # %% tags=["hide-input"]
 display.whole_map()
@@ -248,8 +303,7 @@ exercises.multihead_attention.check_attention.folded(MyAttention)
 # ### Beside PyTorch's class
 #
 # Does your class compute what `nn.MultiheadAttention` does? That class keeps three of the four matrices in one,
-# `in_proj_weight`, and where masks differ from sample to sample, it wants one for each head. Give it your numbers, and
-# call both.
+# `in_proj_weight`. Give it your numbers:
 
 # %%
 mine, theirs = MyAttention(24, 4), nn.MultiheadAttention(24, 4, batch_first=True)
@@ -258,35 +312,51 @@ theirs.in_proj_weight.data = torch.cat([layer.weight for layer in packed])  # (3
 theirs.in_proj_bias.data = torch.cat([layer.bias for layer in packed])
 theirs.out_proj = mine.w_o
 
+# %% [markdown]
+# Now call both with the same words. Only the mask is written differently. Each row below was run as it stands there:
+
+# %% tags=["hide-input"]
+MASKS = {  # what is blocked, and how to say so: to yours, to PyTorch's
+    "nothing": ("None", "attn_mask=None"),
+    "padding, (b, m)": ("padding[:, None]", "key_padding_mask=padding"),
+    "pairs of all samples, (n, m)": ("pairs[None]", "attn_mask=pairs"),
+    "both": ("padding[:, None] | pairs", "key_padding_mask=padding, attn_mask=pairs"),
+    "pairs of each sample, (b, n, m)": ("each", "attn_mask=each.repeat_interleave(h, 0)"),
+}
 query, blocked = torch.randn(3, 5, 24), torch.rand(3, 5, 7) < 0.4  # (b, n, e), (b, n, m)
 key, value = torch.randn(2, 3, 7, 24)                              # (b, m, e)
 blocked[..., 0] = False  # every query sees a key
-for_each_head = blocked.repeat_interleave(4, 0)  # (b * h, n, m)
-yours, _ = mine(query, key, value, blocked)
-pytorchs, _ = theirs(query, key, value, attn_mask=for_each_head)
-print(torch.allclose(yours, pytorchs, atol=1e-6))
+of_keys = torch.arange(7) >= torch.tensor([[7], [4], [6]])  # (b, m)
+given = {"padding": of_keys, "pairs": blocked[1], "each": blocked, "h": 4}
+
+
+# %% tags=["hide-input"]
+def agree(yours, pytorchs, classes, inputs, given):
+    """Call both classes with the mask as a row of the table writes it; compare outputs."""
+    mine, theirs = classes
+    options = eval(f"dict({pytorchs})", dict(given))
+    with torch.no_grad():
+        found = mine(*inputs, eval(yours, dict(given)))[0], theirs(*inputs, **options)[0]
+    return torch.allclose(*found, atol=1e-6)
+
+
+inputs = (query, key, value)
+ran = {
+    name: (*both, agree(*both, (mine, theirs), inputs, given))
+    for name, both in MASKS.items()
+}
+ways = ("to yours", "to PyTorch's", "same output")
+display.show(ran, columns=ways, corner="blocked", decimals="<")
 
 # %% [markdown]
-# True: you have written what PyTorch's class computes. What differs is what goes in, and what comes out:
+# You have written what PyTorch's class computes. By default three more things differ: PyTorch's has the batch second,
+# gives the mean of the heads' weights, and answers a fully masked row with NaN; yours has the batch first, gives each
+# head's weights, and collects zeros. Your class also runs inside PyTorch's layer, `nn.TransformerEncoderLayer`.
 #
-# | | yours | PyTorch's |
-# |---|---|---|
-# | matrices | `w_q`, `w_k`, `w_v` | one, `in_proj_weight` |
-# | padding | `blocked`, `(b, n, m)` | `key_padding_mask`, `(b, m)` |
-# | one mask for all samples | `blocked[None]`, `(1, n, m)` | `attn_mask`, `(n, m)` |
-# | a mask for each sample | `blocked`, `(b, n, m)` | `attn_mask`, `(b * h, n, m)` |
-# | weights | of each head | the mean over the heads, by default |
-# | the batch | first | second, by default |
-# | a fully masked row | zeros | NaN, by default |
-#
-# To check a class in a file of your own, the line is `from annotated_book import exercises`, with this book installed; or
-# take `lend` and `compare` of [the short path](short_path.ipynb#cell-id=compared-with-pytorch).
-
 # %% tags=["proof"]
-of_keys = torch.arange(7) >= torch.tensor([[7], [4], [6]])  # (b, m)
-padded_yours, by_head = mine(query, key, value, of_keys[:, None])
-padded_theirs, mean = theirs(query, key, value, key_padding_mask=of_keys)
-torch.testing.assert_close(padded_yours, padded_theirs)
+assert all(row[-1] for row in ran.values())
+_, by_head = mine(query, key, value, of_keys[:, None])
+_, mean = theirs(query, key, value, key_padding_mask=of_keys)
 torch.testing.assert_close(by_head.mean(1), mean)
 assert not nn.MultiheadAttention(24, 4).batch_first
 emptied = blocked | torch.tensor([False, False, True])[:, None, None]  # (b, n, m)
@@ -299,58 +369,29 @@ torch.testing.assert_close(
 short = chapters.load("short_path")
 for kind in (MyAttention, PlainAttention):
     short.compare(kind)
-one_mask = torch.rand(5, 7) < 0.4  # (n, m)
-one_mask[:, 0] = False
-alike = theirs(query, key, value, attn_mask=one_mask)[0]
-torch.testing.assert_close(mine(query, key, value, one_mask[None])[0], alike)
-print("✓ Each row of the table is so; outputs, weights and gradients are PyTorch's.")
+print("✓ Each row is the same, and so is what differs; gradients are PyTorch's, too.")
+
+# %% tags=["proof"]
+staircase = torch.ones(7, 7).triu(1).bool()  # (7, 7)
+for kind in (MyAttention, PlainAttention):
+    layer = nn.TransformerEncoderLayer(24, 4, 30, dropout=0, batch_first=True)
+    for masked in ((None, None), (staircase, None), (None, of_keys), (staircase, of_keys)):
+        theirs_inside, layer.self_attn = layer.self_attn, Inside(kind, layer.self_attn)
+        of_yours = layer(key, *masked)
+        with torch.no_grad():
+            torch.testing.assert_close(layer.eval()(key, *masked), of_yours)
+        layer.self_attn = theirs_inside
+        torch.testing.assert_close(of_yours, layer.train()(key, *masked))
+print("✓ Inside PyTorch's layer: no mask, either or both; training and evaluation.")
 
 # %% [markdown] name="in-the-storyteller"
 # ## The cat, or the milk
 #
-# The two heads that answered so far were made by hand, to give this answer. Would your class do for a model that nobody
-# made by hand?
-#
-# Take the model that told the stories at the top, a **storyteller** of two layers of two heads. Put your class into both
-# layers with the same numbers, and ask what comes next. `Inside` goes the way of the last section backwards: it cuts
-# `in_proj_weight` into your three matrices, and hands on the staircase.
-# `next_words` gives the likeliest word after each text.
-
-
-# %% tags=["fold-input"]
-class Inside(nn.Module):
-    """A class of this page in the place of a trained attention, with its numbers."""
-
-    def __init__(self, kind, theirs):
-        super().__init__()
-        self.own = kind(theirs.embed_dim, theirs.num_heads)
-        weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
-        layers = (self.own.w_q, self.own.w_k, self.own.w_v)
-        for layer, weight, bias in zip(layers, weights, biases):
-            layer.weight.data, layer.bias.data = weight.detach(), bias.detach()
-        self.own.w_o = theirs.out_proj
-
-    def forward(self, query, key, value, **given):
-        future = torch.ones(query.size(1), key.size(1)).triu(1).bool()  # (n, m)
-        return self.own(query, key, value, future[None])
-
-
-def next_words(model, texts):
-    """Give the likeliest word after each text."""
-    world = chapters.load("10_a_little_world")  # what that chapter defines
-    logits = model(world.as_ids([f"/ {text}".split() for text in texts]))  # (b, n, v)
-    return [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
-
+# The heads in *One call* were made by hand, to give that answer. Nobody made those of the storyteller: two layers of two
+# heads, which have learned from stories. Put your class into both layers, with the numbers of their attention, and ask
+# what comes next:
 
 # %%
-def attending(kind):
-    """Load the storyteller, and let it attend with another class."""
-    model = chapters.load("10_a_little_world").shipped()  # trained
-    for layer in model.layers.layers:
-        layer.self_attn = Inside(kind, layer.self_attn)
-    return model
-
-
 TWINS = [
     f"the cat drank milk because it was {word} . so the" for word in ("thirsty", "sweet")
 ]
@@ -358,20 +399,16 @@ for text, word in zip(TWINS, next_words(attending(MyAttention), TWINS)):
     print(text, word.upper())
 
 # %% [markdown]
-# It speaks. In the stories that it has learned from, no cat drinks milk; the two sentences are new to it.
+# Your class speaks. In the stories that the model has learned from, no cat drinks milk: both sentences are new to it.
 #
 # ## Take a wheel out
 #
-# Take a wheel out of a watch, and it stops: you know at once. Is this class as kind? Below are ten of its lines, with
-# six parts underlined; the two transposes go together. Four calls compare what is left with the whole class:
+# Take a wheel out of a watch, and it stops. Is this class as kind? Six of its parts are underlined below; the two
+# transposes go together. Four calls compare what is left with the whole class: your first one, of *two sentences*; one
+# *with padding*; one with *sizes that differ*, values other than the keys, and a mask of its own for each query; and the
+# same with *one sample empty*, in which nobody sees anything. *Unnoticed* means: the part is gone, and the output is right.
 #
-# - *no mask*: your first call, the two sentences.
-# - *padding*: the cat sentence, and one of four words and four dots. The dots are blocked as keys.
-# - *other sizes*: b, n, m, h and d are 3, 5, 7, 4 and 6, the values are not the keys, and each query has a mask of its own.
-# - *one empty*: the same, and in one sample nobody sees anything.
-#
-# A call can *stop* with an error; its output can *differ*, or hold *NaN*; or the part is *unnoticed*: it is gone, and the
-# output is right. Which of the six stops the first call?
+# Which of the six stops the first call?
 #
 # <details name="stops"><summary>The softmax.</summary>
 #
@@ -389,12 +426,12 @@ for text, word in zip(TWINS, next_words(attending(MyAttention), TWINS)):
 #
 # </details>
 #
-# Under the calls, the storyteller speaks with what is left of the class. It gets 192 questions such as your two, and
-# writes 200 stories, of which you read the first; red is what the whole class would not have said. A story is *possible*
-# if it could happen in the little world that the storyteller comes from. Press a part to take it out, press several.
+# Press a part to take it out, press several. Behind each line stands how many of the four calls notice when its part is
+# gone. Below, the storyteller tells the story of the opening with what is left, red where it differs. It also answers 192
+# questions such as your two, and writes 200 stories; *possible* are those that could happen in its little world. One part
+# has a 1: which call is it?
 
 # %% tags=["fold-input"]
-SOURCE = display.source(PlainAttention).text
 WHEELS = {
     "both transposes": ".transpose(1, 2)",
     "the root": " / math.sqrt(q.size(-1))",
@@ -403,13 +440,6 @@ WHEELS = {
     "the second fill": ".masked_fill(blocked, 0)",
     "the mask's axis": "[:, None]",
 }
-
-
-def compiled(text):
-    """Give the class that a text defines."""
-    names = {"nn": nn, "math": math, "torch": torch}
-    exec(text, names)
-    return names["PlainAttention"]
 
 
 def build(text, attention):
@@ -447,10 +477,10 @@ padding = torch.arange(8) >= torch.tensor([[8], [4]])                           
 
 larger = PlainAttention(24, 4)
 trials = {
-    "no mask": (attention, (x, x, x)),
-    "padding": (attention, (padded, padded, padded, padding[:, None])),
-    "other sizes": (larger, (query, key, value, blocked)),
-    "one empty": (larger, (query, key, value, emptied)),
+    "two sentences": (attention, (x, x, x)),
+    "with padding": (attention, (padded, padded, padded, padding[:, None])),
+    "sizes that differ": (larger, (query, key, value, blocked)),
+    "one sample empty": (larger, (query, key, value, emptied)),
 }
 sets = [without(places) for places in range(2 ** len(WHEELS))]
 heard = {name: [verdict(text, *trial) for text in sets] for name, trial in trials.items()}
@@ -470,15 +500,15 @@ def answer(text, meant):
 
 
 def tell(text, logits, meant):
-    """Count right answers and possible stories, and give the first story."""
+    """Count right answers and possible stories, and give one of these."""
     world, model = chapters.load("10_a_little_world"), attending(compiled(text))
     if isinstance(logits, str) or logits.isnan().any():
         return Told(["stops" if isinstance(logits, str) else "NaN"], [])
     words = [world.WORDS[i] for i in logits[:, -1].argmax(-1)]
     right = sum(map(str.__eq__, words, meant.values()))
-    told, (tale,) = world.write(model, 200), world.write(model, 1)
+    told, tale = hear(model)
     facts = [f"{right} of {len(words)}", f"{world.possible(told):.0%}"]
-    return Told(facts, " ".join(tale).strip("/ ").split())
+    return Told(facts, tale)
 
 
 # %% tags=["hide-input"]
@@ -497,7 +527,15 @@ shown = [
 ]
 lines = [line.split("  #")[0] for line in SOURCE.splitlines() if line.strip()]
 start = next(i for i, line in enumerate(lines) if "def split" in line)
-listing = [line.removeprefix("    ") for line in lines[start:]]
+found_by = {
+    name: sum(x[2**j] != "unnoticed" for x in heard.values())
+    for j, name in enumerate(WHEELS)
+}
+listing = []
+for line in lines[start:]:
+    cuts = sorted((line.find(part), name) for name, part in WHEELS.items() if part in line)
+    label = ",\u00a0".join(str(found_by[name]) for _, name in cuts)
+    listing.append(line.removeprefix("    ") + (f"  #\u00a0{label}" if label else ""))
 wheels(listing, WHEELS, heard, [], tales=shown, name="wheels")
 
 # %% tags=["hide-input"]
@@ -510,42 +548,38 @@ for place in (first, second):  # either without the other
 # <!-- deeper: all parts and calls in one table -->
 # ### Going deeper: all parts and calls in one table
 #
-# Red is where nothing is noticed although a part is missing. One column has no red: *one empty*.
+# Red is where nothing is noticed although a part is missing. Even with the whole class some stories are not possible:
+# sometimes the draw hits an unlikely word.
 
 # %% tags=["hide-input"]
 rows = {name: 2**j for j, name in enumerate(WHEELS)} | {"both fills": 4 + 16}
-told = {name: [each[out] for each in heard.values()] for name, out in rows.items()}
-told_apart(told, [*heard], missed="unnoticed", corner="without")
-
-# %% [markdown]
-# And the storyteller. Even with the whole class some stories are not possible: sometimes the draw hits an unlikely word.
-
-# %% tags=["hide-input"]
-counts = {name: tales[out].facts for name, out in ({"nothing": 0} | rows).items()}
-counts = {name: [*facts, ""][:2] for name, facts in counts.items()}
-display.show(counts, columns=["questions right", "stories possible"], corner="without")
+told = {
+    name: [*(each[out] for each in heard.values()), *[*tales[out].facts, ""][:2]]
+    for name, out in ({"nothing": 0} | rows).items()
+}
+told["nothing"][: len(heard)] = ["right"] * len(heard)
+told_apart(told, [*heard, "questions", "stories"], missed="unnoticed", corner="without")
 
 # %% [markdown]
 # <!-- /deeper -->
 #
-# Take out the root. **This is B**, whose answer looked the better one. All 192 answers are still right, and half of the
-# stories are spoilt: *so the horse ran dog*. The storyteller has learned with the root. Its heads are 24 wide, so without
-# the root each score is √24 times as large. Where a word had shared its attention among several, one key now gets most of
-# it. Not even 192 questions could show you that.
+# Take out the root. **This is B.** All 192 answers are still right, and half of the stories are spoilt. The storyteller
+# has learned with the root. Its heads are 24 wide, so without the root each score is √24 times as large, and where a word
+# shared its attention among several, one key now gets most of it. Two numbers could not show you that, nor could 192
+# questions. A story did.
 #
-# Now take out both fills instead, and the mask is lost. 185 answers are right, and the story is the quietest of all:
-# fluent, each word in its place. Only, the horse is hungry, and so the *dog* runs. Why does that hurt, where the
-# last word has nothing after it to hide? The words before it have. Each now sees what came later, which it never did in
-# training, and the last word reads from them.
+# Take out the first fill. Now *the mouse chased the mouse*. Blocked keys get their share of the softmax, and the second
+# fill throws that share away, so most rows no longer add up to one. Take out the second fill as well, and the mask is
+# lost: 185 answers are right, and half of the stories are possible. Why does that hurt, where the last word has nothing
+# after it to hide? The words before it have. Each now sees what came later, which it never did in training, and the last
+# word reads from them.
 #
-# The call *no mask* misses half of the six, those that work on the mask. The storyteller misses two, the second fill and the
-# mask's axis: none of its rows is fully masked, and one mask serves all its samples. Nor is there a [fully masked
-# row](06_masks.ipynb#cell-id=fully-masked-rows) in the call *padding*: a dot is not seen, but it sees. Only *one empty* has
-# such rows, so only there the second fill matters.
+# The 1 is the second fill. Only a [fully masked row](06_masks.ipynb#cell-id=fully-masked-rows) needs it, and only *one
+# sample empty* has one.
 #
-# The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)`
-# stand where the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence
-# 1 in both sentences, head 2 that of sentence 2, and nothing complains. With 3 samples and 4 heads it stops.
+# The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)` stand where
+# the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence 1 in both
+# sentences, head 2 that of sentence 2, and nothing stops. With 3 samples and 4 heads it does.
 
 
 # %% tags=["proof"]
@@ -563,12 +597,12 @@ for name, text in {"class A": SOURCE, "class B": without(2)}.items():
 numbers = torch.tensor([1, 2])[:, None, None]  # of the sentences' masks, (b, 1, 1)
 assert numbers.expand(2, 2, 1, 1).flatten().tolist() == [1, 2, 1, 2]  # by sentence and head
 assert numbers[:, None].expand(2, 2, 1, 1).flatten().tolist() == [1, 1, 2, 2]
-assert "stops" not in heard["no mask"]
+assert "stops" not in heard["two sentences"]
 assert {name: row[1:].count("unnoticed") for name, row in heard.items()} == {
-    "no mask": 7,
-    "padding": 1,
-    "other sizes": 1,
-    "one empty": 0,
+    "two sentences": 7,
+    "with padding": 1,
+    "sizes that differ": 1,
+    "one sample empty": 0,
 }
 drawn = []
 for seed, sizes in enumerate(((4, 3, 5, 2, 6), (2, 6, 3, 5, 4), (5, 2, 7, 3, 8))):
@@ -586,10 +620,19 @@ for out, right, possible in ((0, 192, (90, 100)), (2, 192, (40, 56)), (20, 185, 
     assert abs(int(said.split()[0]) - right) <= 3
     assert possible[0] < int(share.rstrip("%")) < possible[1]
 assert tales[0] == tales[16] == tales[32]
-aloud = [" ".join(tales[out].words).partition("so the ")[2] for out in (0, 2)]
-assert aloud[0].startswith("horse ran fast . then he fed the horse")  # A, at the top
-assert aloud[1].startswith("horse ran dog . horse . then he called the horse . bread")
-assert "because it was hungry . so the dog ran fast" in " ".join(tales[20].words)
+assert [x.words for x in heard_of.values()] == [tales[0].words, tales[2].words]
+assert tales[2].words != tales[0].words
+astray = "the mouse chased the mouse because it was brave . so the mouse caught the horse"
+for out in (4, 20):
+    assert astray in " ".join(tales[out].words)
+assert 0.75 < int(tales[4].facts[1].rstrip("%")) / 100 < 0.86
+_, thrown_away = build(without(4), larger)(key, key, key, staircase[None])
+sums = thrown_away.sum(-1)  # (3, 4, 7)
+torch.testing.assert_close(sums[..., -1], torch.ones(3, 4))
+assert (sums[..., :-1] < 1).all()
+print("✓ The stories are as told; without the first fill only the last row adds up to one.")
+
+# %% tags=["proof"]
 world = chapters.load("10_a_little_world")
 for who, new in (("cat", True), ("dog", False)):
     tale = f"/ the {who} drank milk because it was thirsty . so the {who} felt better . /"
@@ -615,9 +658,9 @@ print(
 # %% [markdown]
 # So here is a call that notices when any of the six is missing, alone or together with others: **several samples,
 # sizes that all differ and none of which is 1, values other than the keys, a mask that differs from query to query,
-# and one sample empty.** Equal sizes fit in each other's place; an axis of 1 fits anywhere, and the root of 1 is 1.
+# and one sample empty.** Equal sizes fit in each other's place, and 1 fits anywhere.
 #
-# Six parts are not every mistake. Which of these does even this call *not* notice?
+# Which of these mistakes does even this call *not* notice?
 #
 # <details name="slips"><summary>Filling with −10⁹ in the place of −∞.</summary>
 #
@@ -659,10 +702,7 @@ print("✓ This call notices two of the three; a call with padding alone notices
 
 # %% [markdown]
 # Part I began with a pencil and a question. You have made every line of the class that now answers *cat* and *milk*, and
-# you know what the answer looks like when one of them is wrong: mostly like an answer.
-#
-# But the numbers that answered were not made by hand, and nobody ever told the storyteller what *it* means. Who taught
-# it? That is the next part.
+# you know what the answer looks like when one line is wrong: mostly like an answer.
 
 # %% [markdown]
 # ## What you have now
@@ -674,20 +714,23 @@ print("✓ This call notices two of the three; a call with padding alone notices
 # > Project and split, from `(b, n, e)` to `(b, h, n, d)`; score, divide by the root, fill, softmax, fill, `(b, h, n, m)`;
 # > mix, merge, project, back to `(b, n, e)`.
 # >
-# > Hold your class beside another one: several samples, one of them empty, sizes that all differ and none of which
-# > is 1, three different inputs, a mask that differs from query to query; gradients, too. And let the model write.
+# > Hold your class beside another one: several samples, one of them empty; sizes that all differ, none of them 1; three
+# > different inputs; a mask for each query; gradients, too. And let the model write.
 #
-# Attention collects, and that is all. The word *it* now holds two numbers that say what is meant, and
-# nobody has used them yet. [The next chapter](08_transformer_layers.ipynb) builds the case: a layer in
-# which each word works on what it has collected, so that the next layer can ask a better question.
+# Nobody ever told the storyteller what *it* means. Who taught it? That is the next part. It begins with a layer around the
+# class: attention only collects, and in [the next chapter](08_transformer_layers.ipynb) each word works on what it has
+# collected, so that the next layer can ask a better question.
 
 # %% [markdown] name="dropout"
 # <!-- deeper: Before you swap -->
 # ### Going deeper: Before you swap
 #
 # Is your class to take the place of PyTorch's, or the other way round? [Before you
-# swap](../docs/package/before-you-swap.md) lists what raises no error then. And
-# to look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
+# swap](../docs/package/before-you-swap.md) lists what raises no error then. To check a class in a file of your own, the line
+# is `from annotated_book import exercises`, with this book installed; or take `lend` and `compare` of [the short
+# path](short_path.ipynb#cell-id=compared-with-pytorch).
+#
+# To look at weights, call `.eval()`, and ask PyTorch's class for `average_attn_weights=False`, or you get their mean
 # over the heads. In training, its **dropout** sets each to zero with probability p and divides the others by 1 − p, so
 # that a row adds up to one only on average.
 
@@ -708,7 +751,7 @@ print("✓ With dropout, some rows add up to another sum in training; in evaluat
 # ## More exercises
 #
 # One more, beyond the 10 minutes of the opening. The book's package, `annotated_attention`, has this class under PyTorch's
-# name. There the score is a method, from `(b, h, n, d)` and `(b, h, m, d)` to `(b, h, n, m)`:
+# name, and there the score is a method:
 
 # %% tags=["hide-input"]
 display.source(MultiheadAttention.score, docstrings=False)
