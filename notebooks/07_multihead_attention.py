@@ -351,7 +351,8 @@ display.show(ran, columns=ways, corner="blocked", decimals="<")
 # %% [markdown]
 # You have written what PyTorch's class computes. By default three more things differ: PyTorch's has the batch second,
 # gives the mean of the heads' weights, and answers a fully masked row with NaN; yours has the batch first, gives each
-# head's weights, and collects zeros. Your class also runs inside PyTorch's layer, `nn.TransformerEncoderLayer`.
+# head's weights, and collects zeros. In the wrapper `Inside`, your class also runs in PyTorch's layer,
+# `nn.TransformerEncoderLayer`.
 #
 # %% tags=["proof"]
 assert all(row[-1] for row in ran.values())
@@ -565,8 +566,8 @@ told_apart(told, [*heard, "questions", "stories"], missed="unnoticed", corner="w
 #
 # Take out the root. **This is B.** All 192 answers are still right, and half of the stories are spoilt. The storyteller
 # has learned with the root. Its heads are 24 wide, so without the root each score is √24 times as large, and where a word
-# shared its attention among several, one key now gets most of it. Two numbers could not show you that, nor could 192
-# questions. A story did.
+# shared its attention among several, one key now gets most of it. Without a right class beside it, two numbers could
+# not show you that, nor could 192 questions. A story did.
 #
 # Take out the first fill. Now *the mouse chased the mouse*. Blocked keys get their share of the softmax, and the second
 # fill throws that share away, so most rows no longer add up to one. Take out the second fill as well, and the mask is
@@ -579,7 +580,8 @@ told_apart(told, [*heard, "questions", "stories"], missed="unnoticed", corner="w
 #
 # The mask's axis is meaner. Axes are aligned from the right, so without `[:, None]` the samples of `(b, n, m)` stand where
 # the heads of `(b, h, n, m)` are. With two sentences and two heads that fits: head 1 takes the mask of sentence 1 in both
-# sentences, head 2 that of sentence 2, and nothing stops. With 3 samples and 4 heads it does.
+# sentences, head 2 that of sentence 2, and nothing stops. With 3 samples and 4 heads it does. (The storyteller
+# comes to no harm: its one mask is for all samples.)
 
 
 # %% tags=["proof"]

@@ -41,7 +41,8 @@ second = ten.shipped(4)
 # Here it is, with all of its numbers. The framed *the* is about to name somebody. Under each word stands the weight that
 # *the* gives to it, in heads 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2.
 # Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this time
-# nobody drew it. Head 1.1<!-- setting --> gives *milk* 0.04. Without which of the two will the model take the cat to be
+# nobody drew it. Head 1.1<!-- setting --> gives *milk* 0.04, too little to be
+# printed. Without which of the two will the model take the cat to be
 # meant? Choose, then press the head in the figure; that silences it.
 #
 # <details name="silence"><summary>Without 2.2<!-- setting -->, which stares at the milk.</summary>
@@ -597,7 +598,8 @@ print("✓ About a thing, no head of layer 2 of the second model looks at the on
 #
 # In this world *tired* is said only of those who drink. Let somebody be carried because of it, a sentence that no story
 # can hold. Press *tired* in [the figure](#cell-id=ask-it): the first model names the one who carries, and is sure. I had an
-# explanation: in its world *tired* has always meant the one who acts. Then I asked the second model. This is how often
+# explanation: in its world *tired* has always meant the one who acts. (That, or it says what it says without 1.1, too.)
+# Then I asked the second model. This is how often
 # each finds the one who acts likelier, over all pairs of animals:
 
 
@@ -635,7 +637,7 @@ print("✓ What tired means depends on the model.")
 # ## Five models
 #
 # Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. And the others?
-# `make seeds` has trained three more. In each, silence the head whose loss leaves least of the choice. If nothing else
+# `make seeds` has trained three more. In each, silence the head without which least of the choice is left. If nothing else
 # decides, blue and orange are equally long in both bars. In how many of the three are they?
 #
 # <details name="seat"><summary>In all three.</summary>

@@ -9,8 +9,8 @@
 # A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
 # and each letter is uncovered once the pupil has written it. In the exam there is no solution.
 #
-# A decoder is trained in lessons like these and used in exams like these. Here you train two. One of
-# them works. The other differs from it in a single line, and its lessons go even better. In the exam
+# A decoder is trained in lessons like these and used in exams like these. Here you train two such decoders.
+# One works. The other differs from it in a single line, and its lessons go even better. In the exam
 # it does not get one word of 200 right. You will find out why before you see the line.
 
 # %% tags=["hide-input"]
@@ -68,8 +68,8 @@ print(spell(src[0]), "->", spell(tgt[0]))
 # Zipser](../docs/references.md#williams-1989)]. One step trains all places at once.
 #
 # `begin` makes a `Run`: a task to draw from, the `Seq2SeqTransformer` of [The
-# Transformer](09_transformer.ipynb) with one layer on each side, an optimizer and its schedule. `...` in the
-# comments stands for n − 1, the tokens without the first or without the last.
+# Transformer](09_transformer.ipynb) with one layer on each side, an optimizer and its schedule. (`...` in the comments: n − 1
+# tokens, all but the first or the last.)
 
 
 # %% tags=["fold-input"]
@@ -1229,7 +1229,7 @@ exercises.training.check_look_back.folded(my_look_back)
 # > - greedy decoding: `model(src, written)[:, -1:].argmax(-1)`, `(b, 1)`, again and again
 # >
 # > Loss and accuracy are measured with the right beginning given, so a leak need not show in them;
-# > early on it even makes them better. Decode whole outputs, and check whether a row of scores
+# > it even makes them better. Decode whole outputs, and check whether a row of scores
 # > changes when what comes later is changed or cut off.
 #
 # A pupil who can read the solution has no need of the task. These models are tiny, and you have trained them yourself.

@@ -144,7 +144,7 @@ print("✓ The call of the first four bars gives the same output, whatever you d
 # | … takes the fast path with a [mask](#cell-id=the-price-of-a-mask) | switching it off |
 # | … brings a mask for every head | one mask for all: `(n, m)` or `(b, m)` |
 # | … brings heads that the fused kernel [refuses](#cell-id=which-kernel-runs) | four axes, the last in one piece |
-# | … trains with dropout on the weights, 0.1 in `nn.TransformerEncoderLayer` by default | `dropout=0` for the attention |
+# | … trains with dropout on the weights, 0.1 in `nn.TransformerEncoderLayer` by default | `layer.self_attn.dropout = 0.0` |
 #
 # **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. A time here is of one call
 # without gradients, unless a label says otherwise: b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
@@ -233,8 +233,9 @@ print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
 # are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, `nn.TransformerEncoder` included: a call that
-# does ask for weights then takes a third longer, at 2,048 tokens.
+# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, `nn.TransformerEncoder` included (whose layer
+# also [misreads masks of floats](16_masks_in_the_wild.ipynb) on it). A call that does ask for weights then takes a third
+# longer, at 2,048 tokens.
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -354,8 +355,8 @@ assert low < found["floats", "inference"][MIDDLE] < up
 print("✓ As floats, the mask takes 66 ms.")
 
 # %% [markdown]
-# It is not the booleans that are slow, but the path. Switch it off, and keep them. One mask is then faster than none: with the
-# causal flag, the kernel skips blocks of keys in the future. But a boolean mask is first written out as floats, and a mask
+# It is not the booleans that are slow, but the path. Switch it off, and keep them. With the causal flag
+# beside it, a causal mask then costs no time: the kernel skips blocks of keys in the future. But a boolean mask is first written out as floats, and a mask
 # for every head has as many numbers as the weights: a receipt again.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,

@@ -531,7 +531,8 @@ for sample in (0, 1):
 # floats, too, and misreads them;
 # [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
 #
-# The mend: let such a query see itself, `blocked & ~torch.eye(n, dtype=torch.bool)`. Or switch the path off for the whole program,
+# The mend: put both masks into one, let such a query see itself, `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
+# padding mask beside it. Or switch the path off for the whole program,
 # `torch.backends.mha.set_fastpath_enabled(False)`, and ask for no weights. (A trained model adds its output projection's bias to
 # the zeros. The function gave NaN, too, before [safe
 # softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in

@@ -786,7 +786,7 @@ for bits, axis, of in ((8, -1, "token"), (4, -1, "token"), (4, -2, "feature")):
 display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 
 # %% [markdown]
-# With 8 bits a key takes about half the bytes, and outputs are off by a hundredth. With 4 bits it is 0.16,
+# With 8 bits a key takes about half the bytes, and outputs are off by a hundredth of their size. With 4 bits it is 0.16,
 # and one loud feature makes it 0.64: the scale must fit that feature, and for the others few steps are left.
 # Keys of trained models do have such features. A scale for each *feature* of the keys,
 # here over 256 tokens, brings the error back to 0.17. KIVI comes down to 2 bits in this way [[Liu et al.
@@ -984,7 +984,8 @@ for name, draft in drafts.items():
     print(f"draft: {name}, {calls} calls:", spell(text[0]))
 
 # %% [markdown]
-# Nothing: the text is the same with any draft, and a bad one only needs more calls than a good one.
+# Nothing: the text is the same with any draft, up to rounding, and a bad one only needs more calls than a good one. (In 16
+# bits a chunk rounds in another way than single tokens do, so a near tie can turn.)
 #
 # Real drafts are a smaller model, an n-gram that occurred before in the text, or a small head on the large
 # model's own features: EAGLE [[Li et al. 2024](../docs/references.md#li-2024-eagle)], and DeepSeek-V3's

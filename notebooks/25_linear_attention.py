@@ -242,7 +242,7 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 #
 # <details name="finds"><summary>Nearly all: 64 pairs are few, and there are 256 numbers.</summary>
 #
-# So much could stand there, as you will see. But these rules write each pair once, in passing.
+# So much could stand there, as you will see. These rules do not get it there.
 #
 # </details>
 # <details name="finds"><summary>About half.</summary>
@@ -340,7 +340,9 @@ assert trained > 0.8 > 0.4 > shares["least squares"]
 display.show(fitted, columns=["found of 64"], corner="a page fitted to")
 
 # %% [markdown]
-# Over four fifths are found. So the page has room. What loses the pairs is writing each of them once, as it comes by.
+# Over four fifths are found. So the page has room. But the delta rule goes down the squared error, and least squares is
+# where that path ends, however often it goes over the pairs. A small error on average is not the same as the right answer
+# nearest.
 #
 # What are the delta rule and a gate good for, then? Let the story change. First the *subject*: after 64 pairs that nobody
 # asks for any more come 12, and only these are asked for. Then a *fact*: 12 pairs are written, and after them the same 12
@@ -364,7 +366,7 @@ display.show(rows, columns=["a new subject", "new facts"])
 # %% [markdown]
 # A new fact is what the delta rule is for: 0.85 are found where the plain sum, which has both values under each key, finds
 # 0.39. A new subject is what a gate is for. If it is 0 for one token, the first of the new subject, and 1 for all others,
-# 0.92 are found, by the plain sum as well. (It is set by hand here; a model has to learn when.) A gate of 0.98 for every
+# 0.92 are found, and by the plain sum nearly as many. (It is set by hand here; a model has to learn when.) A gate of 0.98 for every
 # token helps in both, but it also takes what is still needed: of the first 64, the delta rule with that gate finds 0.27,
 # where it found 0.31 without. **The delta rule overwrites the key that is written; a closed gate clears the whole state.**
 
@@ -451,8 +453,8 @@ caption = (
 display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 
 # %% [markdown]
-# DeepSeek-V4-Flash keeps least, without any state: 0.9, less than the 1.1 of Kimi Linear. Only V4 keeps the text in a
-# blurred form. Wherever else layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token:
+# DeepSeek-V4-Flash keeps least, without any state: 0.9, less than the 1.1 of Kimi Linear. V4 keeps the earlier text
+# compressed. Wherever else layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token:
 # in Qwen3-Next, to 12 layers of 48. DeepSeek-V3.2 keeps 11.3 where its latents alone would take 9.2: an indexer saves
 # *reading*, and needs a key of its own for each token. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi
 # Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with
@@ -521,8 +523,8 @@ exercises.linear_attention.check_write.folded(write)
 # > output = query @ state  # (d_v,)
 # > ```
 # >
-# > The gate clears the page. The delta rule overwrites a key, and part of what is like it. A page that is written in passing
-# > does not give back every pair, so hybrids keep a softmax over all tokens in every fourth layer.
+# > The gate clears the page. The delta rule overwrites a key, and part of what is like it. Such a page does not give back every
+# > pair, so hybrids keep a softmax over all tokens in every fourth layer.
 #
 # You now have the parts of a model of today. [The next chapter](26_a_model_of_today.ipynb) puts most of them together, loads
 # a published chat model, and asks it.
