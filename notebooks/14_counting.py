@@ -201,7 +201,8 @@ print("✓ The counter knows the fused kernels of CUDA, and not that of the CPU.
 # %% [markdown]
 # The fused count leaves out score and mix, which are half of the work at this size. The machine
 # still does that work. To count it, ask for the attention weights or switch the fused kernel off.
-#
+
+# %% [markdown] name="where-the-scores-overtake-the-projections"
 # ## Where the scores overtake the projections
 #
 # $4bne(2e + n)$ has two parts: the projections, $8bne^2$, and the scores with the mix, $4bn^2e$.
