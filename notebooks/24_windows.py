@@ -10,7 +10,7 @@
 # indexer](#cell-id=sparse-attention)
 #
 # If every layer of Gemma 3 27B kept every token, the cache of one text of 131,072 tokens would take more memory than the
-# model's own 27 billion parameters. It takes a sixth of that:
+# model's own 27 billion parameters. But it keeps only a sixth of that cache:
 
 # %% tags=["hide-input"]
 import math
