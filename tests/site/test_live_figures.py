@@ -282,7 +282,7 @@ def lukewarm(data):
     told = [f"warm cat: {home(first, 1, 0)}", f"milk 4.0: {home((2, 4), 1, 0)}", apart]
     yield ("button", "a second head", ""), told, {}
     told = [f"cat 2.0, milk −4.0: {home((2, -4), 1, 0)}", apart]
-    yield ("slider", "along it", "Home"), told, {}
+    yield ("slider", "third scene", "Home"), told, {}
 
 
 def mask_merger(data):

@@ -36,72 +36,42 @@ const said = (number, digits = 1) =>
 export default {
   render({ model, el }) {
     const { names, scenes, share, reach } = model.get("data");
-    const [[called, first], [other, second]] = scenes;
-    const now = { share, part: null, two: false }; // part: of its line, where the third scene is
-    const plane = drawPlane(names, scenes, reach, (place) => go(place));
-    const words = readout();
+    const [[called, first]] = scenes;
+    const now = { share, part: null, heads: 1 }; // part: of its line, where the third scene is
     const third = () => {
-      if (now.part === null) return null;
       const [low, high] = ends(first, now.share, reach);
       const place = low.map((number, i) => number + now.part * (high[i] - number));
-      return along(first, now.share, place, reach);
+      const at = along(first, now.share, place, reach);
+      return [names.map((name, i) => `${name} ${said(at[i])}`).join(", "), at];
     };
-    const shown = () => [now.share, 1 - now.share].slice(0, 1 + now.two);
-    const homes = (scene) => shown().map((part) => said(mix(scene, part), 2));
-    const from = (name, scene) => `${name}: ${homes(scene).join(" and ")}`;
-    const verdict = (name, scene) =>
-      `You ${homes(scene).join() === homes(first).join() ? "cannot" : "can"} tell ${name} from ${called}.`;
     const show = () => {
-      const scene = third();
-      plane.show(
-        scene,
-        shown(),
-        [first, second].map((each) => homes(each).join(", ")),
-      );
-      two.setAttribute("aria-pressed", String(now.two));
+      const all = now.part === null ? scenes : [...scenes, third()];
+      const shares = [now.share, 1 - now.share].slice(0, now.heads);
+      const from = ([, at]) => shares.map((part) => said(mix(at, part), 2)).join(" and ");
+      const [homes, [last]] = [all.map(from), all.at(-1)];
+      plane.show(all, shares, homes);
+      two.setAttribute("aria-pressed", String(now.heads === 2));
       moves.show(now.part ?? 1);
-      const where = scene && names.map((name, i) => `${name} ${said(scene[i])}`).join(", ");
-      const more = scene ? `. ${from(where, scene)}. ${verdict(`(${where})`, scene)}` : "";
-      words.textContent =
-        `${from(called, first)}. ${from(other, second)}` + (more || `. ${verdict(other, second)}`);
+      const told = all.map(([name], i) => `${name}: ${homes[i]}. `).join("");
+      const verdict = homes.at(-1) === homes[0] ? "cannot" : "can";
+      words.textContent = `${told}You ${verdict} tell ${last} from ${called}.`;
     };
-    const go = (where) => {
+    const set = (change) => (Object.assign(now, change), show());
+    const plane = drawPlane(names, reach, (place) => {
       const [low, high] = ends(first, now.share, reach);
-      const [way, gone] = [high, where].map((end) => end.map((number, i) => number - low[i]));
+      const [way, gone] = [high, place].map((end) => end.map((number, i) => number - low[i]));
       const dot = (u) => u[0] * way[0] + u[1] * way[1];
-      now.part = Math.min(1, Math.max(0, dot(gone) / dot(way)));
-      show();
-    };
-    const shares = slider({
-      label: `${names[0]}'s share`,
-      ...{ min: 0, max: 1, step: 0.05, value: share, say: (x) => x.toFixed(2) },
-      move: (x) => ((now.share = x), show()),
+      set({ part: Math.min(1, Math.max(0, dot(gone) / dot(way))) });
     });
-    const moves = slider({
-      label: "along it",
-      ...{
-        min: 0,
-        max: 1,
-        step: 0.05,
-        value: 1,
-        say: () =>
-          third()
-            ?.map((x) => said(x))
-            .join(", ") ?? "",
-      },
-      move: (part) => ((now.part = part), show()),
-    });
-    const confuse = button("confuse the head", () => ((now.part = 1), show()));
-    const two = button("a second head", () => ((now.two = !now.two), show()));
-    const desk = element(
-      "div",
-      { class: "aa-knobs" },
-      shares.label,
-      confuse,
-      moves.label,
-      two,
-      words,
-    );
+    const knob = (label, value, move) =>
+      slider({ label, max: 1, step: 0.05, value, say: (x) => x.toFixed(2), move });
+    const shares = knob(`${names[0]}'s share`, share, (share) => set({ share }));
+    const confuse = button("confuse the head", () => set({ part: 1 }));
+    const moves = knob("third scene", 1, (part) => set({ part }));
+    const two = button("a second head", () => set({ heads: 3 - now.heads }));
+    const words = readout();
+    const knobs = [shares.label, confuse, moves.label, two, words];
+    const desk = element("div", { class: "aa-knobs" }, ...knobs);
     el.append(element("div", { class: "aa-panels" }, plane.root, desk));
     show();
   },
@@ -109,61 +79,53 @@ export default {
 
 const LOOKS = [{ stroke: "var(--aa-h)" }, { stroke: "var(--aa-d)", "stroke-dasharray": "7 4" }];
 
-function drawPlane(names, scenes, reach, go) {
+function drawPlane(names, reach, go) {
   const box = `0 0 ${SIDE} ${SIDE}`;
   const root = svg("svg", { viewBox: box, role: "img", fill: "currentColor" });
+  root.setAttribute("aria-label", "Scenes as points, and the line of the first for each head.");
   const unit = (SIDE / 2 - EDGE) / reach;
   const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
-  const lines = LOOKS.map((look) => svg("line", { "stroke-width": 2.5, ...look }));
   const written = (text, x, y, more) => label(text, x, y, { style: HALO, ...more });
-  const heads = LOOKS.map(({ stroke }, i) =>
-    written("", 4, SIDE - 22 + 17 * i, { "text-anchor": "start", fill: stroke }),
-  );
-  const under = (text, [a, b], line) =>
-    written(text, x(a) - 3, y(b) + 18 + 16 * line, { "text-anchor": "end" });
-  const called = scenes.map(([name, at]) => under(name, at, 0));
-  const brought = scenes.map(([, at]) => under("", at, 1));
-  const dots = scenes.map(([, [a, b]]) => svg("circle", { cx: x(a), cy: y(b), r: 5 }));
   const ring = { r: 7, fill: "var(--md-default-bg-color, Canvas)", stroke: "currentColor" };
-  const point = svg("circle", { ...ring, "stroke-width": 2.5 });
-  const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }), point);
+  const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }));
+  handle.append(svg("circle", { ...ring, "stroke-width": 2.5 }));
   drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
   const cross = `M${EDGE} ${y(0)}H${SIDE - EDGE}M${x(0)} ${SIDE - EDGE}V${EDGE}`;
   const ticks = [-4, -2, 2, 4];
   const notches = ticks.map((at) => `M${x(at)} ${y(0) - 3}v6M${x(0) - 3} ${y(at)}h6`);
+  const drawn = svg("g");
   root.append(
     svg("path", { d: cross + notches.join(""), stroke: "#808080" }),
-    ...lines,
     ...ticks.map((at) => written(said(at, 0), x(at), y(0) + 16, { "font-size": 11 })),
     ...[-2, 2].map((at) => written(said(at, 0), x(0) - 14, y(at) + 4, { "font-size": 11 })),
     written(`${names[0]} →`, SIDE - 34, y(0) - 8),
     written(`${names[1]} ↑`, x(0) + 30, EDGE + 2),
-    ...called,
-    ...brought,
-    ...dots,
-    ...heads,
+    drawn,
     handle,
   );
-  const show = (third, shares, homes) => {
-    const [[, [a, b]]] = scenes;
-    lines.forEach((line, i) => {
-      const share = shares[i] ?? 0;
-      const far = i < shares.length ? 4 * reach : 0;
-      heads[i].textContent = far ? `head ${i + 1}: cat's share ${share.toFixed(2)}` : "";
-      const both = [-far, far].map((t) => [a - t * (1 - share), b + t * share]);
-      both.forEach(([u, v], end) => {
-        line.setAttribute(`x${end + 1}`, x(u));
-        line.setAttribute(`y${end + 1}`, y(v));
-      });
+  const show = (all, shares, homes) => {
+    const [[, [a, b]]] = all;
+    const lines = shares.flatMap((share, i) => {
+      const [u, v] = [4 * reach * (1 - share), 4 * reach * share];
+      const ends = { x1: x(a + u), y1: y(b - v), x2: x(a - u), y2: y(b + v) };
+      const look = { "text-anchor": "start", fill: LOOKS[i].stroke };
+      const text = `head ${i + 1}: ${names[0]}'s share ${share.toFixed(2)}`;
+      const line = svg("line", { ...ends, ...LOOKS[i], "stroke-width": 2.5 });
+      return [line, written(text, 4, SIDE - 22 + 17 * i, look)];
     });
-    brought.forEach((text, i) => (text.textContent = homes[i]));
-    handle.setAttribute("visibility", third ? "visible" : "hidden");
-    const [u, v] = third ?? [a, b];
+    const points = all.slice(0, 2).flatMap(([name, [a, b]], i) => {
+      const under = [name, homes[i]].map((text, line) =>
+        written(text, x(a) - 3, y(b) + 18 + 16 * line, { "text-anchor": "end" }),
+      );
+      return [...under, svg("circle", { cx: x(a), cy: y(b), r: 5 })];
+    });
+    drawn.replaceChildren(...lines, ...points);
+    handle.setAttribute("visibility", all[2] ? "visible" : "hidden");
+    if (!all[2]) return;
+    const [, [u, v]] = all[2];
     handle.setAttribute("transform", `translate(${x(u)} ${y(v)})`);
-    root.setAttribute(
-      "aria-label",
-      `Two scenes, ${scenes.map(([name]) => name).join(" and ")}; the line of one.`,
-    );
+    const side = { "text-anchor": u < 0 ? "start" : "end" };
+    drawn.append(written(homes[2], x(u) + (u < 0 ? 3 : -3), y(v) - 12, side));
   };
   return { root, show };
 }

@@ -87,11 +87,11 @@ function drawHouse(sentences, h, ask) {
   const walls = svg("g", { fill: "none", stroke: "#808080", "stroke-width": 1.2 });
   const cells = range(h).map((g) => {
     root.append(label(`head ${g + 1}`, x(g, 0) + (b * WIDE) / 2, 14, { fill: COLOURS[g % 2] }));
-    return sentences.map((words, i) => {
+    return sentences.flatMap((words, i) => {
       root.append(label(`sentence ${i + 1}`, x(g, i) + WIDE / 2, 34));
       return words.map((word, j) => {
         const frame = { x: x(g, i) + 3, y: TOP + j * HIGH + 3, width: WIDE - 6, height: HIGH - 6 };
-        const shade = svg("rect", { ...frame, rx: 3, stroke: "var(--aa-n)" });
+        const shade = svg("rect", { ...frame, rx: 3, stroke: "var(--aa-n)", fill: "var(--aa-m)" });
         const small = { "text-anchor": "end", "font-size": 9, opacity: 0.75 };
         const count = label("", x(g, i) + 17, frame.y + 14, small);
         const text = label(word, x(g, i) + 20, frame.y + 14, { "text-anchor": "start" });
@@ -115,31 +115,16 @@ function drawHouse(sentences, h, ask) {
       svg("path", { d: `M${left} ${top}h${wide}v${high}h${-wide}z` });
     const walled = [columns, across(n), across(b)][layout];
     walls.replaceChildren(...range(h).flatMap((g) => walled(g).map(wall)));
-    cells.forEach((head) =>
-      head.forEach((words, i) =>
-        words.forEach(({ count }, j) => {
-          count.textContent = layout === 2 ? number([i, j], b) : "";
-        }),
-      ),
-    );
-    cells.flat(2).forEach(({ shade, text, share }) => {
-      shade.setAttribute("fill-opacity", 0);
-      text.setAttribute("opacity", 0.55);
-      share.textContent = "";
-    });
-    heard.forEach((all, g) => {
-      for (const [i, j, weight] of all) {
-        const { shade, text, share } = cells[g][i][j];
-        shade.setAttribute("fill", "var(--aa-m)");
-        shade.setAttribute("fill-opacity", 0.08 + 0.5 * weight);
-        text.setAttribute("opacity", 1);
-        share.textContent = weight.toFixed(2).replace("0.", ".");
-      }
-      cells[g].forEach((words, i) =>
-        words.forEach(({ shade }, j) =>
-          shade.setAttribute("stroke-width", i === asks && j === place ? 2 : 0),
-        ),
-      );
+    cells.forEach((words, g) => {
+      words.forEach(({ shade, count, text, share }, at) => {
+        const word = [Math.floor(at / n), at % n];
+        const found = heard[g].find(([i, j]) => i === word[0] && j === word[1]);
+        count.textContent = layout === 2 ? number(word, b) : "";
+        text.setAttribute("opacity", found ? 1 : 0.55);
+        share.textContent = found ? found[2].toFixed(2).replace("0.", ".") : "";
+        shade.setAttribute("fill-opacity", found ? 0.08 + 0.5 * found[2] : 0);
+        shade.setAttribute("stroke-width", at === asks * n + place ? 2 : 0);
+      });
     });
     const many = layout === 1 ? h * n : h * b;
     root.setAttribute("aria-label", `${many} rooms; those of the word that asks are lit.`);
