@@ -3,12 +3,12 @@
 #
 # *Here is somebody else's mask: what will the function make of it?*
 #
-# *11 minutes and 14 of exercises. Afterwards you can look at anybody's mask and say what a
+# *11 minutes and 12 of exercises. Afterwards you can look at anybody's mask and say what a
 # function will make of it.*
 #
-# Two short texts share a row of eight words, as documents do in training, where rows are **packed** until they are full.
-# Your mask `blocked` keeps the two apart and hides the future. You hand it to PyTorch's class, and because it is causal, you
-# say so. [Speed](15_speed.ipynb) taught you to decline the attention weights. So there are two ways to write the call:
+# Three words and a place of padding: *cat drank milk pad*. Every word may look at the three words, and none at *pad*. Here is
+# that wish three times: as a tokenizer writes it, as PyTorch's class `nn.MultiheadAttention` wants it, and as PyTorch's function
+# `F.scaled_dot_product_attention` does. Copy the line that you need:
 
 # %% tags=["hide-input"]
 import inspect
@@ -27,67 +27,74 @@ from annotated_book.published import DESIGNS
 
 one = chapters.load("01_one_head")
 six = chapters.load("06_masks")
-blocked, x = wild_masks.TWO_TEXTS.blocked, wild_masks.ONE_HOT
-attention = wild_masks.see_through(nn.MultiheadAttention(16, 2, batch_first=True))
+sentence = ["cat", "drank", "milk", "pad"]
 
 # %%
-call = partial(attention, x, x, x, attn_mask=blocked, is_causal=True)
-first, _ = call()
-second, _ = call(need_weights=False)
-print("furthest apart:", round((first - second).abs().max().item(), 2))
-
-# %% [markdown]
-# They should be equal. In one of the two, the second text reads the first. In which?
-#
-# <details><summary>What do you expect?</summary>
-#
-# In the second, which asks for less. Where nobody asks for weights, PyTorch takes `is_causal=True` for a promise that the mask is the square causal
-# one. It computes with that square, and never reads your mask.
-#
-# </details>
+mask = torch.tensor([[1, 1, 1, 0]])   # (b, m), a tokenizer's attention_mask
+blocked = ~mask.bool()                # (b, m), the class's key_padding_mask
+allowed = mask.bool()[:, None, None]  # (b, 1, 1, m), the function's attn_mask
 
 # %% tags=["hide-input"]
-line = "attn_mask=blocked, is_causal=True"
-calls = {
-    "the first call": wild_masks.WEIGHTS,
-    "the second call": wild_masks.FUSED,
-    "the second, evaluated": wild_masks.FAST,
+forms = {
+    "mask, of a tokenizer": (mask, "1 = keep"),
+    "blocked, for the class": (blocked, "True = hide"),
+    "allowed, for the function": (allowed, "True = keep"),
 }
-told = {
-    call: wild_masks.fate(door, line, wild_masks.TWO_TEXTS) for call, door in calls.items()
-}
-assert [sum(each.seen) for each in told.values()] == [4, 8, 4]
-caption = (
-    "What the last word, <em>milk</em>, looks at. Struck through: it does not look there. "
-    "Filled: it does, although the mask blocks it."
-)
-cases = wild_masks.handed()
-two = cases["two texts, with the flag"]
-display.let_in(told, two, name="two-texts", caption=caption)
+told = {name: [*map(str, x.flatten().tolist()), says] for name, (x, says) in forms.items()}
+display.show(told, columns=[*sentence, "which means"])
 
 # %% [markdown]
-# The third line is the second call again, evaluated without gradients: there it keeps your mask. So you train one model and run another,
-# and as long as the finished one is asked on that quicker path, it looks clean.
-#
-# A mask is a list for a doorkeeper, and PyTorch has more than one door. Behind the second stands a keeper who hears the word
-# *causal*, takes a list from his own drawer, and never opens yours. This chapter is for the day you meet somebody
-# else's mask: what does each keeper make of it?
+# Hugging Face's models take the tokenizer's mask as it is. PyTorch's Transformer layers read theirs as the class does, and in its
+# `attn_mask`, too, True hides. What if you mix the two up? Hand the function the list of the class, and ask what *milk* looks at:
+
+# %%
+x = torch.eye(4)[None]  # one-hot words, so that the output is the weights
+wrong = F.scaled_dot_product_attention(x, x, x, attn_mask=blocked[:, None])
+print("milk looks at", dict(zip(sentence, wrong[0, 2].tolist())))
+
+# %% tags=["proof"]
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(sentence)}))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.enable_padding(length=4, pad_token="pad", pad_id=3)
+assert tokenizer.encode("cat drank milk").attention_mask == mask[0].tolist()
+theirs = wild_masks.see_through(nn.MultiheadAttention(4, 1, batch_first=True))
+right = F.scaled_dot_product_attention(x, x, x, attn_mask=allowed[:, 0])
+torch.testing.assert_close(theirs(x, x, x, key_padding_mask=blocked)[0], right)
+assert (right > 0).equal(mask.bool().expand(1, 4, 4))
+mixed_up = theirs(x, x, x, key_padding_mask=allowed[:, 0, 0])[0]
+assert mixed_up.equal(wrong) and wrong[..., 3].eq(1).all()
+assert masks.as_blocked(mask, true_means="allowed").equal(blocked)
+print("✓ Each line hides pad; mixed up, both doors see pad alone, and neither complains.")
+
+# %% [markdown]
+# *Milk* looks at *pad* and at nothing else, and there was no error. A mask is a list for a doorkeeper. The keeper of the class takes
+# it for the list of those who must stay out; to the keeper of the function it is the guest list. Neither asks which one you brought.
 
 # %% [markdown] name="the-doors"
 # ## Fourteen masks at five doors
 #
-# The five doors are PyTorch's class, `nn.MultiheadAttention`: in training with weights, in training without, and evaluated without either
-# weights or gradients; its encoder layer, evaluated; and its function, `F.scaled_dot_product_attention`. All get
-# one-hot words and project nothing, so that what comes out *is* the weights. (`words` is `~padding`, and
-# `future` hides what comes later.) Of all the answers that are wrong, how many are errors?
+# PyTorch has more than two doors, and their keepers differ in more than True. Here fourteen masks are tried at five doors:
+#
+# - the class, in training, with its weights;
+# - the class, in training, without them (`need_weights=False`);
+# - the class, evaluated without weights and gradients. There it takes the **fast path** if it can, one operation in C++;
+# - PyTorch's encoder layer, evaluated, which has such a path, too;
+# - the function.
+#
+# Of all the answers that are wrong, how many are errors? Make a guess. (In the rows, `words` is `~padding`, and `future` hides what
+# comes later.)
 
 # %% tags=["hide-input"]
+cases = wild_masks.handed()
 display.doors(cases, wild_masks.DOORS, name="doors")
 
 # %% tags=["hide-input"]
 verdicts = [each.verdict for case in cases.values() for each in case.fates]
 loud = verdicts.count("error")
 silent = sum(verdicts.count(wrong) for wrong in ("leaks", "hides", "NaN"))
+assert silent == 2 * loud
 print(f"{loud} errors; {silent} times wrong without one")
 
 # %% tags=["proof"]
@@ -102,20 +109,19 @@ for title, case in wild_masks.CASES.items():
 print("✓ With the line that mends it, each mask is right at every door.")
 
 # %% [markdown]
-# Most say nothing. All of this was run on one CPU, with PyTorch 2.13<!-- setting -->. No GPU was measured: what FlashAttention
-# and the fast path do with a mask there, [Speed](15_speed.ipynb#cell-id=and-on-a-gpu) reads from their code.
+# Two of three say nothing. All of this ran on one CPU, with PyTorch 2.13<!-- setting -->. No GPU was measured; what its kernels do with
+# a mask, [Speed](15_speed.ipynb#cell-id=and-on-a-gpu) reads from their code.
 #
 # Five things go wrong in this chart. Here is each, with its reason and the line that mends it.
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# **To PyTorch's class a mask lists those who must stay out; to PyTorch's function it is the guest list.** The mend is one sign, `~`. Other people's
-# code is no more of one mind: of the seven older designs in [Published code](18_published_code.ipynb), three block and four allow.
+# The first screen answers this for PyTorch. Elsewhere nothing is settled: of the seven older designs in
+# [Published code](18_published_code.ipynb), three block and four allow.
 #
-# You need not look inside a function to find out. `true_means` passes a mask that is True for key 2 alone, and
-# checks whether query 0 notices another vector there, or at key 1. These lines need nothing but `import torch`. Call
-# `.eval()` on a module first, since dropout moves every output.
+# You need not read a function to find out. Ask it. `true_means` hands over a mask that is True for key 2 alone, puts another
+# vector there, then at key 1, and watches whether query 0 notices. Call `.eval()` on a module first, since dropout moves every output.
 
 
 # %%
@@ -180,30 +186,14 @@ assert alone["true_means"](default.eval()) == "blocked"
 print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
 
 # %% [markdown]
-# So name a mask after what True means, `blocked` or `allowed`, and convert one from outside once, where it
-# comes in. A tokenizer's `attention_mask` has 1 for a word and 0 for padding, so its 1 means *allowed*. Hugging
-# Face's *transformers* takes it as it is; for your own attention,
-# `masks.as_blocked(attention_mask, true_means="allowed")` converts it, and makes you state what 1 means.
-
-# %% tags=["proof"]
-from tokenizers import Tokenizer, models, pre_tokenizers
-
-vocabulary = {word: number for number, word in enumerate(["pad", *one.WORDS, "sweet"])}
-tokenizer = Tokenizer(models.WordLevel(vocabulary))
-tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-tokenizer.enable_padding(pad_token="pad")
-encoded = tokenizer.encode_batch([" ".join(one.WORDS), " ".join(six.SHORT)])
-attention_mask = torch.tensor([sentence.attention_mask for sentence in encoded])  # (b, m)
-assert masks.as_blocked(attention_mask, true_means="allowed").equal(
-    wild_masks.NAMES["padding"]
-)
-print("✓ For the two sentences, this turns a tokenizer's mask into `blocked`.")
+# So name a mask after what True means, `blocked` or `allowed`, and convert one from outside once, where it comes in. This book's
+# `masks.as_blocked(mask, true_means="allowed")` converts it, and makes you say what True means.
 
 # %% [markdown] name="the-shape-to-pass"
 # ## Whose mask does a head get?
 #
-# The function takes any mask that broadcasts to `(b, h, n, m)` from at least two axes. So you pass one mask per sample, `(b, n, m)`,
-# where it wants `(b, 1, n, m)`, and b = h = 2. Is there an error, the right result, or something else?
+# You have a mask for each sample, `(b, n, m)`, and hand it to the function, which wants `(b, 1, n, m)`. Here b = h = 2. Is there an error,
+# the right result, or something else?
 #
 # <details><summary>What do you expect?</summary>
 #
@@ -245,8 +235,8 @@ for ax, (name, source) in zip(axes, aligned.items()):
 display.finish(drawing, name="broadcast-trap", alt=f"{'; '.join(got)}.")
 
 # %% [markdown]
-# A padding mask, `(b, m)`, passes for `(n, m)` in the same way wherever b = n. Give the function every axis, `mask[:, None]` or `mask[:, None, None]`, even
-# where its size is 1, and test with sizes that all differ.
+# A padding mask, `(b, m)`, passes for `(n, m)` in the same way wherever b = n. So give the function every axis, even where its size is 1:
+# `mask[:, None]` or `mask[:, None, None]`. And test with sizes that all differ.
 
 
 # %% tags=["hide-input"]
@@ -270,8 +260,8 @@ print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m)
 # %% [markdown] name="heads-folded-into-the-batch"
 # ### Heads folded into the batch
 #
-# PyTorch's class wants such a mask as h copies, `(b * h, n, m)`, all those of sample 0 first. (Besides it takes `(n, m)`, and for
-# padding `(b, m)`, also where the words come first in its data.) Two functions make copies. Whose mask does each of eight slices get?
+# PyTorch's class takes `(n, m)`, or h copies of each sample's mask, `(b * h, n, m)`, all those of sample 0 first. Two functions make
+# copies. Whose mask does each of eight slices get?
 
 # %%
 samples = torch.arange(2)
@@ -298,7 +288,7 @@ print(
 )
 
 # %% [markdown]
-# `repeat` gives half of each sample's heads the mask of the other. With a single sample, the two agree, so no test of one finds it.
+# `repeat` gives half of each sample's heads the mask of the other. With a single sample the two agree, so no test of one sample finds it.
 
 # %% tags=["hide-input"]
 three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
@@ -346,9 +336,9 @@ print("✓ Of eight shapes whose sizes all differ, they take these and no other.
 # %% [markdown] name="booleans-or-floats"
 # ## Booleans or floats?
 #
-# A mask of floats is added to the scores: 0 changes nothing, $-\infty$ blocks a key, and a number in between
-# expresses a preference. Such a list can also let a guest in and charge for it. Three lines come to mind that turn a boolean mask into an
-# additive one, and two of them are wrong. How much weight does *was* give to four words of padding?
+# A mask of floats is *added* to the scores: 0 changes nothing, $-\infty$ blocks a key, and a number in between is a price for looking
+# there. Three lines come to mind that turn a boolean mask into such a one. Two of them are wrong. Take the four words *the milk was sweet*, padded to eight.
+# How much of its attention does *was* give to the padding?
 
 # %%
 x = torch.cat([one.embed(six.SHORT), torch.zeros(4, 4)])  # (m, d)
@@ -364,13 +354,12 @@ gets = {name: [(of_was + mask).softmax(-1)[4:].sum()] for name, mask in added.it
 display.show(gets, columns=["padding gets"])
 
 # %% [markdown]
-# `hidden.float()` *adds one* to the scores that it should hide, so padding gets more than
-# without any mask. The product fails at every key that is not blocked: $0 \cdot -\infty$ is
-# NaN, and one NaN makes its whole row NaN.
+# `hidden.float()` *adds one* to the scores that it should hide, so padding gets more than without any mask. The product fails at every
+# key that is *not* blocked: $0 \cdot -\infty$ is NaN, and one NaN makes its whole row NaN.
 #
-# The chart's last mask of floats is right, and the encoder layer still misreads it. A point off for each step apart hides nothing. But
-# evaluated, the layer takes the **fast path**, one operation in C++, which reads every number but 0 as *blocked*: each word sees
-# itself alone. The same misreading puts `padding.float()` right: the layer trains on padding, and when you look, the fault is gone.
+# One row of the chart is right at four doors, and wrong at the encoder layer: −1 for each step apart, which hides nothing. But on its
+# fast path the layer reads every number but 0 as *blocked*, and each word sees itself alone. The same misreading puts
+# `padding.float()` right there: the layer trains on padding, and when you evaluate it, the fault is gone.
 
 # %% tags=["proof"]
 penalty = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -523,23 +512,11 @@ for sample in (0, 1):
 # %% [markdown] name="what-a-fully-masked-row-gets"
 # ## A row with nothing left
 #
-# Pad on the left, hide the future, and the first words of padding have nobody to look at. [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named the
-# fates of such a **fully masked row**: NaN, zeros, or uniform weights, which a finite [fill](#cell-id=fills-in-half-precision) such as -1e9 gives. In
-# PyTorch the door decides. If you ask for weights, the row is NaN, and in training spoils even the gradient of a row that has nothing to
-# do with it. If you do not, it is zeros, and NaN again on the fast path. The class takes that for self-attention in evaluation, without gradients,
-# with `batch_first=True`, an even number of heads and boolean masks or none; the encoder layer takes it with masks of
-# floats, too, and misreads them;
-# [PyTorch says](15_speed.ipynb#cell-id=the-fast-path) what else it wants.
-#
-# The mend: put both masks into one, let such a query see itself, `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
-# padding mask beside it. Or switch the path off for the whole program,
-# `torch.backends.mha.set_fastpath_enabled(False)`, and ask for no weights. (A trained model adds its output projection's bias to
-# the zeros. The function gave NaN, too, before [safe
-# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
-# [156707](https://github.com/pytorch/pytorch/issues/156707): measure on your device.)
+# Pad on the left, hide the future, and the first *pad* has nobody to look at. That is a **fully masked row**, and
+# [Masks](06_masks.ipynb#cell-id=fully-masked-rows) named its fates. In PyTorch the door decides:
 
 
-# %% tags=["proof"]
+# %% tags=["hide-input"]
 def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     """Say what becomes of a fully masked row, and of the gradient of output row 0."""
     module.train(training)
@@ -550,74 +527,167 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     row = "NaN" if output[0, 1].isnan().any() else "zeros"
     assert row == "NaN" or not output[0, 1].any()  # the output's bias is 0 here
     if not training:
-        return row, ""
+        return row, "–"
     (gradient,) = gradients(output[:, 0], [x])
     return row, "NaN" if gradient.isnan().any() else "finite"
 
 
-ROUTES = {
-    "weights": {"need_weights": True, "training": True},
-    "no weights": {"need_weights": False, "training": True},
-    "fast": {"need_weights": True, "training": False},
-    "fast, no weights": {"need_weights": False, "training": False},
-}
+def by_hand(q: Tensor, fill: float | None) -> tuple[str, str]:
+    """Say the same of the function, or of a softmax after a finite fill."""
+    q.requires_grad_()
+    hidden = torch.arange(5)[:, None].expand(5, 5) == 1
+    if fill is None:
+        output = F.scaled_dot_product_attention(q, q, q, ~hidden)
+    else:
+        output = (q @ q.mT).masked_fill(hidden, fill).softmax(-1) @ q
+    row = output[0, 1]
+    even = row.allclose(q[0].mean(0))
+    (gradient,) = gradients(output[:, 0], [q])
+    assert gradient.isfinite().all() and (even or not row.any())
+    return "all alike" if even else "zeros", "finite"
+
+
+# %% tags=["hide-input"]
 sizes = {"embed_dim": 24, "num_heads": 4, "batch_first": True, "dtype": torch.float64}
 pytorchs, own = nn.MultiheadAttention(**sizes), MultiheadAttention(**sizes)
-fates = [bad_row(pytorchs, **flags) for flags in ROUTES.values()]
-assert fates == [("NaN", "NaN"), ("zeros", "finite"), ("NaN", ""), ("NaN", "")]
-print("✓ With weights the gradient of another row is NaN, too; without them it is finite.")
+drawn = torch.randn(2, 5, 8, dtype=torch.float64)
+fates = {
+    "the class, with weights": bad_row(pytorchs, need_weights=True, training=True),
+    "the class, without weights": bad_row(pytorchs, need_weights=False, training=True),
+    "the class, on the fast path": bad_row(pytorchs, need_weights=False, training=False),
+    "the function": by_hand(drawn, None),
+    "this book's class": bad_row(own, need_weights=True, training=True),
+    "your own softmax, after a fill of -1e9": by_hand(drawn, -1e9),
+}
+columns = ["the row is", "another row's gradient"]
+display.show({x: [*y] for x, y in fates.items()}, columns=columns, corner="what you call")
 
 # %% tags=["proof"]
-torch.set_autocast_enabled(True)  # the switch of CUDA's autocast, which the class asks
-assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
-torch.set_autocast_enabled(False)
+assert [*fates.values()] == [
+    ("NaN", "NaN"),
+    ("zeros", "finite"),
+    ("NaN", "–"),
+    ("zeros", "finite"),
+    ("zeros", "finite"),
+    ("all alike", "finite"),
+]
+assert bad_row(pytorchs, need_weights=True, training=False) == ("NaN", "–")
+for weights, training in itertools.product((True, False), (True, False)):
+    assert bad_row(own, need_weights=weights, training=training)[0] == "zeros"
 torch.backends.mha.set_fastpath_enabled(False)
 assert bad_row(pytorchs, need_weights=False, training=False)[0] == "zeros"
 torch.backends.mha.set_fastpath_enabled(True)
-assert not any("NaN" in bad_row(own, **flags) for flags in ROUTES.values())
-for other in ({"bias": False}, {"num_heads": 3}, {"add_zero_attn": True}):
-    module = nn.MultiheadAttention(**(sizes | other))
-    assert bad_row(module, need_weights=False, training=False)[0] == "zeros"
-print("✓ This package's class gives zeros, and finite gradients, in all of these calls.")
+print("✓ Off the fast path, without weights, the class gives zeros in evaluation, too.")
+
+# %% [markdown]
+# Look at the first line: with weights, the NaN spoils the gradient of a row that has nothing to do with it.
+#
+# **The mend:** let such a query see itself. Put both masks into one, write `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
+# padding mask beside it. (The class then adds the bias of its output projection to the zeros. The function gave NaN, too, before [safe
+# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
+# [156707](https://github.com/pytorch/pytorch/issues/156707): measure on your device.)
 
 # %% [markdown]
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
 # > 0, but $0 \cdot \mathrm{NaN}$ is NaN. Every number in the padding must be finite.
 
-# %% [markdown]
-# <!-- deeper: A NaN in the padding -->
-#
-# ### Going deeper: A NaN in the padding
-#
-# Put NaN into the last place of the padding, and see what becomes of the first word. Then set the
-# padding to zero.
-
-# %%
-clean = x.repeat(2, 1, 1)                                # (b, m, d)
-hides = torch.stack([torch.zeros_like(hidden), hidden])  # (b, m)
-broken = clean.clone()
-broken[1, 7] = math.nan  # the last place of padding
-leaking, weights = attend(clean, clean, broken, blocked=hides[:, None, :])
-print("the weight of that key:", weights[1, 0, 7].item())
-print("the first word's output:", leaking[1, 0].tolist())
-zeroed = broken.masked_fill(hides[:, :, None], 0)
-finite, _ = attend(clean, clean, zeroed, blocked=hides[:, None, :])
-print("padding set to zero:", [round(number, 2) for number in finite[1, 0].tolist()])
-
 # %% tags=["proof"]
-assert leaking[1].isnan().all()
-assert weights[1, 0, 7] == 0
-assert finite.isfinite().all()
+clean, hides = torch.randn(1, 4, 4), torch.tensor([[[False, False, False, True]]])
+broken = clean.clone()
+broken[0, 3] = math.nan  # in the padding
+leaking, weights = attend(clean, clean, broken, blocked=hides)
+assert leaking.isnan().all() and not weights[..., 3].any()
+assert (
+    attend(clean, clean, broken.masked_fill(hides.mT, 0), blocked=hides)[0].isfinite().all()
+)
 print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values do.")
 
 # %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="which-corner"
 # ## The flag
 #
-# `is_causal=True` means a triangle that begins at the **top left**. When a model writes, eight words are known and the newest three ask: they
-# should see 6, 7 and 8 keys, so the triangle has to *end* at the bottom right. The flag's gives them 1, 2 and 3. Filled cells are blocked:
+# Two short texts share a row of eight words: in training, rows are **packed** until they are full. Your mask `blocked` keeps the two
+# apart and hides the future. You hand it to PyTorch's class, and because it is causal, you say so. There are two ways to write the call:
+
+# %% tags=["hide-input"]
+blocked, x = wild_masks.TWO_TEXTS.blocked, wild_masks.ONE_HOT
+attention = wild_masks.see_through(nn.MultiheadAttention(16, 2, batch_first=True))
+
+# %%
+call = partial(attention, x, x, x, attn_mask=blocked, is_causal=True)
+first, _ = call()
+second, _ = call(need_weights=False)
+print("furthest apart:", round((first - second).abs().max().item(), 2))
+
+# %% [markdown]
+# They should be equal. In one of the two, the second text reads the first. In which?
+#
+# <details><summary>What do you expect?</summary>
+#
+# In the second, which asks for less. Where nobody asks for weights, PyTorch takes `is_causal=True` for a promise that the mask is the square causal
+# one. It computes with that square, and never reads your mask.
+#
+# </details>
+
+# %% tags=["hide-input"]
+line = "attn_mask=blocked, is_causal=True"
+calls = {
+    "the first call": wild_masks.WEIGHTS,
+    "the second call": wild_masks.FUSED,
+    "the second, evaluated": wild_masks.FAST,
+}
+told = {
+    call: wild_masks.fate(door, line, wild_masks.TWO_TEXTS) for call, door in calls.items()
+}
+assert [sum(each.seen) for each in told.values()] == [4, 8, 4]
+caption = (
+    "What the last word, <em>milk</em>, looks at. Struck through: it does not look there. "
+    "Filled: it does, although the mask blocks it."
+)
+display.let_in(told, cases["two texts, with the flag"], name="two-texts", caption=caption)
+
+# %% [markdown]
+# This keeper hears the word *causal*, takes a list from his own drawer, and never opens yours. Evaluated, on the fast path, he reads
+# it. So you train one model and run another, and whenever you look at the finished one, it is clean.
+#
+# Which mask does the class use? It depends on what you hand over, and on the door:
+
+# %% tags=["hide-input"]
+square = wild_masks.NAMES["future"]
+masks_of_them = {"yours": blocked, "the square": square, "none": torch.zeros(8, 8).bool()}
+
+
+def used(door: str, line: str) -> str:
+    """Say which mask a door of the class computes with, for two texts."""
+    try:
+        sees = (
+            wild_masks.weights_at(door, 8, eval(f"dict({line})", wild_masks.NAMES)) > 1e-5
+        )
+    except RuntimeError:
+        return "error"
+    (mask,) = [x for x, y in masks_of_them.items() if sees.equal((~y).expand_as(sees))]
+    return mask
+
+
+handed = {
+    "the flag alone": "is_causal=True",
+    "the square mask, and the flag": "attn_mask=future, is_causal=True",
+    "another mask, and the flag": line,
+    "… and any padding mask": f"{line}, key_padding_mask=padding & False",
+    "another mask, no flag": "attn_mask=blocked",
+}
+uses = {x: [used(door, line) for door in calls.values()] for x, line in handed.items()}
+columns = ["with weights", "without", "fast path"]
+display.show(uses, columns=columns, corner="you hand over")
+
+# %% [markdown] name="need-weights-decides"
+# So hand over the mask, always, and the flag only beside the square one, where it [saves
+# time](15_speed.ipynb#cell-id=the-price-of-a-mask).
+
+# %% [markdown] name="which-corner"
+# ### Which corner?
+#
+# The flag's square begins at the **top left**. When a model writes, eight words are known and the newest three ask. They
+# should see 6, 7 and 8 keys, so the triangle has to *end* at the bottom right. The flag gives them 1, 2 and 3. Filled cells are blocked:
 
 
 # %% tags=["hide-input"]
@@ -648,14 +718,11 @@ for ax, (name, mask) in zip(axes, CORNERS.items()):
 alt = f"How many keys the words it, was and thirsty may see. {'; '.join(seen)}."
 display.finish(drawing, name="corners", alt=alt)
 
-# %% [markdown] name="need-weights-decides"
-# **The function** takes the flag alone where n = m. For the newest n of m words it wants the allowed keys,
-# `torch.ones(n, m, dtype=torch.bool).tril(m - n)`, or `causal_lower_right(n, m)` from `torch.nn.attention.bias`.
-#
-# **The class** takes the blocked keys, `.triu(m - n + 1)`. The flag goes only beside the square causal mask, where it
-# [saves time](15_speed.ipynb#cell-id=the-price-of-a-mask). Alone it raises an error, or, on the fast path, is ignored, and every word sees
-# the future. Beside another mask it drops yours, unless the call asks for weights, has a padding mask too, or takes the fast path. So a
-# padding mask that hides nothing brings your mask back.
+# %% [markdown]
+# For the newest n of m words, the function wants the allowed keys, `torch.ones(n, m, dtype=torch.bool).tril(m - n)`, or
+# `causal_lower_right(n, m)` from `torch.nn.attention.bias`. The class wants the blocked ones:
+# `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`. Only where n = m is the flag alone right in the function. Beside a mask of
+# yours, some of the function's kernels combine the two, as in the chart, and others [refuse](../docs/messages.md#explicit-attn-mask).
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)
@@ -707,40 +774,10 @@ assert not small(asked, keys_of, keys_of, **given)[0].allclose(kept)
 torch.testing.assert_close(small(asked, keys_of, keys_of, none_padded, **given)[0], kept)
 print("✓ triu and tril are right for n = 1 to 8, the flag for n = 8 alone.")
 
-# %% [markdown]
-# <!-- deeper: A mask with the flag, in the function -->
-#
-# ### Going deeper: A mask with the flag, in the function
-#
-# What does PyTorch's function make of a mask *and* the flag? That depends on the kernel that the call gets. In
-# the version that runs here, the CPU's fused kernel combines them. What it does not take is refused: three axes,
-# dropout, values of another width than the keys.
-
-# %%
-some = torch.ones(5, 5, dtype=torch.bool)
-some[:, 1] = False
-four = torch.randn(2, 4, 5, 6)
-combined = F.scaled_dot_product_attention(four, four, four, some, is_causal=True)
-expected = F.scaled_dot_product_attention(four, four, four, some.tril())
-torch.testing.assert_close(combined, expected)
-print("four axes: combined")
-for name, q_k_v, dropout in (
-    ("three axes", [four[0]] * 3, 0.0),
-    ("dropout", [four] * 3, 0.1),
-    ("wider values", [four, four, torch.randn(2, 4, 5, 7)], 0.0),
-):
-    try:
-        F.scaled_dot_product_attention(*q_k_v, some, dropout, is_causal=True)
-    except RuntimeError as error:
-        print(f"{name}:", error)
-
-# %% [markdown]
-# <!-- /deeper -->
-
 # %% [markdown] name="several-documents-in-one-row"
 # ## Several documents in one row
 #
-# The two texts at the top have one more false friend. Many programs let the [positions](20_positions.ipynb) start at 0 again with
+# Two texts in one row have one more false friend. Many programs let the [positions](20_positions.ipynb) start at 0 again with
 # each document. Does that keep them apart, without a mask? Change every word of the first text, and see how far each word of the second moves:
 
 # %% tags=["hide-input"]
@@ -783,57 +820,14 @@ torch.testing.assert_close(together, torch.cat(alone, 2))
 print("✓ With the mask, each document comes out as it does alone.")
 
 # %% [markdown]
-# It does not: a position turns a score, and only a mask takes a key out of the softmax. Published training code had this leak
-# [[nanoVLM](../docs/references.md#documents-leak)]. Such a mask is called
-# **block-diagonal**. (FlashAttention's `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the
-# documents begin; PyTorch's `flex_attention` takes a rule,
-# [`documents[q] == documents[k]`](../docs/questions.md#why-does-flex_attention-run-out-of-memory), and skips what it
-# hides.)
+# It does not. A position changes a score, and only a mask takes a key out of the softmax. Published training code had this leak
+# [[nanoVLM](../docs/references.md#documents-leak)]. The mask that stops it is called **block-diagonal**. (FlashAttention's
+# `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the documents begin; PyTorch's `flex_attention` takes a rule,
+# [`documents[q] == documents[k]`](../docs/questions.md#why-does-flex_attention-run-out-of-memory).)
 
 # %% [markdown]
 # ## Exercises
 #
-# ### As it is, or turned?
-#
-# *Easy, 2 minutes.* A tokenizer gives you `mask`, `(b, m)`, booleans with True for a word. For each
-# function, say whether it needs `"mask"` or `"~mask"` to hide padding.
-
-# %% tags=["exercise"]
-turned = {
-    "nn.MultiheadAttention, key_padding_mask": "?",
-    "F.scaled_dot_product_attention, attn_mask": "?",
-    "nn.TransformerEncoderLayer, src_key_padding_mask": "?",
-}
-
-# %%
-from annotated_book import exercises
-
-exercises.masks_in_the_wild.check_turned(turned)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# In `mask`, True means *allowed*. The chart's first two rows say what True means to the class and to the
-# function. The encoder layer reads both of its masks in the same way.
-#
-# </details>
-#
-# <details><summary>Hint 2</summary>
-#
-# Only one of the three reads True as *allowed*.
-#
-# </details>
-
-# %% tags=["solution"]
-turned = {
-    "nn.MultiheadAttention, key_padding_mask": "~mask",
-    "F.scaled_dot_product_attention, attn_mask": "mask",
-    "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
-}
-
-exercises.masks_in_the_wild.check_turned.folded(turned)
-
-# %% [markdown]
 # ### Ready for the function
 #
 # *Medium, 6 minutes.* A model writes two texts at once. Its tokenizer pads on the left, so that the
@@ -841,7 +835,7 @@ exercises.masks_in_the_wild.check_turned.folded(turned)
 # The model computes queries for the newest n words. Write the mask that
 # `F.scaled_dot_product_attention` needs for queries `(b, h, n, d)` and keys `(b, h, m, d)`: boolean,
 # padding hidden, no looking ahead, and the same for every head. A query that is padding itself keeps a
-# fully masked row. The causal part stands in *The flag*.
+# fully masked row. The causal part stands in *Which corner?*
 
 
 # %% tags=["exercise"]
@@ -851,6 +845,8 @@ def make_ready(attention_mask: Tensor, n: int) -> Tensor:
 
 
 # %%
+from annotated_book import exercises
+
 exercises.masks_in_the_wild.check_make_ready(make_ready)
 
 # %% [markdown]
@@ -940,22 +936,18 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # %% [markdown]
 # ## What you have now
 #
-# You have a chart of what PyTorch's doors make of a mask, and `true_means` for everybody else's.
-#
-# > **In short.** The code turns a tokenizer's mask, `(b, m)`, into an additive one for the function,
-# > `(b, 1, 1, m)`, which broadcasts to the scores. Its last line copies the mask of each sample, `(b, n, m)`, for the
-# > folded form, `(b * h, n, m)`:
+# > **In short.** `mask`, `(b, m)`, comes from a tokenizer and has 1 for a word; `per_sample` is `(b, n, m)`.
 # >
 # > ```python
-# > blocked = ~mask.bool()  # or masks.as_blocked(mask, true_means="allowed")
-# > added = torch.zeros(b, 1, 1, m).masked_fill(
-# >     blocked[:, None, None, :], -math.inf)
-# > per_head = per_sample.repeat_interleave(h, 0)
+# > blocked = ~mask.bool()                # the class: True = hide
+# > allowed = mask.bool()[:, None, None]  # the function: True = keep
+# > added = torch.zeros(b, 1, 1, m).masked_fill(~allowed, -math.inf)
+# > per_head = per_sample.repeat_interleave(h, 0)  # (b * h, n, m)
 # > ```
 # >
-# > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m
-# > words the diagonal ends at the bottom right. Give the class's flag only with the square. A doorkeeper does
-# > not say which list he reads: hide one key, and see what the output reacts to.
+# > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m words the diagonal ends at the
+# > bottom right. Give the class's flag only with the square. A doorkeeper does not say which list he reads: hide one key, and see what
+# > the output reacts to.
 #
 # Masks are one of several things that go wrong without an error. [The next
 # chapter](17_testing_attention.ipynb) tests attention that you cannot see into.

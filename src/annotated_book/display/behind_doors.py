@@ -73,7 +73,9 @@ def doors(handed: Mapping[str, Handed], names: Sequence[str], *, name: str) -> O
             for door, fate in zip(names, each.fates, strict=True)
             if fate.verdict
         }
-        told = f"<p>{_codes('Handed over', each.code)}</p><dl>{_pairs(lines)}</dl>"
+        told = f"<p>{_codes('Handed over', each.code)}</p>"
+        told += f"<p><strong>What <em>{escape(each.words[each.asks])}</em> looks at</strong></p>"
+        told += f"<dl>{_pairs(lines)}</dl>"
         if each.mend:
             told += f'<p class="aa-mend">{_codes("Mended", each.mend)}</p>'
         body += (
@@ -85,11 +87,10 @@ def doors(handed: Mapping[str, Handed], names: Sequence[str], *, name: str) -> O
     rows += [[title, *map(_said, each.fates)] for title, each in handed.items()]
     content = f'<div class="aa-doors">{body}</div>'
     caption = (
-        "Filled: wrong, and nothing says so. <em>leaks</em>: a word sees a key that the mask "
-        "blocks; <em>hides</em>: it misses one that the mask allows. Framed: an error, which is "
-        f"the friendly kind. <em>zeros</em>: a row with nothing left stays empty. {FAST}: on the "
-        "fast path. Press a row: what is handed over, which words one word then looks at, and the "
-        "line that mends it."
+        "Filled: wrong, and nothing says so. <em>leaks</em>: a word sees a blocked key; "
+        "<em>hides</em>: it misses an allowed one. Framed: an error, which is the friendly kind. "
+        f"<em>zeros</em>: a row with nothing left stays empty. {FAST}: on the fast path. Press a "
+        "row for the code, for what one word then looks at, and for the line that mends it."
     )
     return figure(name, content, f"Whom each door lets in.\n{in_columns(rows)}", caption)
 

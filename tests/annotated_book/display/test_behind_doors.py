@@ -45,6 +45,7 @@ def test_a_row_opens_to_whom_each_door_lets_in():
     assert [mark.text for mark in first.select("mark")] == ["<cat>", "pad"]
     assert [word.text for word in first.select("s")] == ["<cat>"]
     assert second.text == "<no>"
+    assert "What <cat> looks at" in [p.text for p in row.select("p")]  # asks=1
     assert [code.text for code in row.select("code")] == ["x=<y>", "x=~y"]
     assert "leaks, fast path" in shown.text
 
