@@ -41,16 +41,25 @@ forms = {
     "allowed, for the function": (allowed, "True = keep"),
 }
 told = {name: [*map(str, x.flatten().tolist()), says] for name, (x, says) in forms.items()}
-display.show(told, columns=[*sentence, "which means"])
+display.show(told, columns=[*sentence, "meaning"])
 
 # %% [markdown]
 # Hugging Face's models take the tokenizer's mask as it is. PyTorch's Transformer layers read theirs as the class does, and in its
-# `attn_mask`, too, True hides. What if you mix the two up? Hand the function the list of the class, and ask what *milk* looks at:
+# `attn_mask`, too, True hides. What if you mix the two up? Ask what *milk* looks at:
 
-# %%
+# %% tags=["hide-input"]
 x = torch.eye(4)[None]  # one-hot words, so that the output is the weights
-wrong = F.scaled_dot_product_attention(x, x, x, attn_mask=blocked[:, None])
-print("milk looks at", dict(zip(sentence, wrong[0, 2].tolist())))
+theirs = wild_masks.see_through(nn.MultiheadAttention(4, 1, batch_first=True))
+outputs = {
+    "the class, with blocked": theirs(x, x, x, key_padding_mask=blocked)[0],
+    "the function, with allowed": F.scaled_dot_product_attention(x, x, x, allowed[:, 0]),
+    "the class, with allowed": theirs(x, x, x, key_padding_mask=allowed[:, 0, 0])[0],
+    "the function, with blocked": F.scaled_dot_product_attention(x, x, x, blocked[:, None]),
+}
+seen = {name: display.Fate("", (out[0, 2] > 0).tolist()) for name, out in outputs.items()}
+wish = display.Handed("", [], sentence, mask[0].bool().tolist(), {}, {}, asks=2)
+caption = "Struck through: not looked at. Filled: wrong."
+display.let_in(seen, wish, name="mixed-up", caption=caption)
 
 # %% tags=["proof"]
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -59,32 +68,26 @@ tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(sentenc
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer.enable_padding(length=4, pad_token="pad", pad_id=3)
 assert tokenizer.encode("cat drank milk").attention_mask == mask[0].tolist()
-theirs = wild_masks.see_through(nn.MultiheadAttention(4, 1, batch_first=True))
-right = F.scaled_dot_product_attention(x, x, x, attn_mask=allowed[:, 0])
-torch.testing.assert_close(theirs(x, x, x, key_padding_mask=blocked)[0], right)
+right, same, mixed_up, wrong = outputs.values()
+torch.testing.assert_close(right, same)
 assert (right > 0).equal(mask.bool().expand(1, 4, 4))
-mixed_up = theirs(x, x, x, key_padding_mask=allowed[:, 0, 0])[0]
-assert mixed_up.equal(wrong) and wrong[..., 3].eq(1).all()
+assert mixed_up.equal(wrong)
+assert wrong[..., 3].eq(1).all()
 assert masks.as_blocked(mask, true_means="allowed").equal(blocked)
 print("✓ Each line hides pad; mixed up, both doors see pad alone, and neither complains.")
 
 # %% [markdown]
-# *Milk* looks at *pad* and at nothing else, and there was no error. A mask is a list for a doorkeeper. The keeper of the class takes
+# Mixed up, *milk* gives all its attention to *pad*, and there is no error. A mask is a list for a doorkeeper. The keeper of the class takes
 # it for the list of those who must stay out; to the keeper of the function it is the guest list. Neither asks which one you brought.
 
 # %% [markdown] name="the-doors"
 # ## Fourteen masks at five doors
 #
-# PyTorch has more than two doors, and their keepers differ in more than True. Here fourteen masks are tried at five doors:
+# Their keepers differ in more than True, and PyTorch has more doors. Here fourteen masks are tried at five: the class in training, with its
+# weights and without (`need_weights=False`); the class in evaluation, without weights or gradients, where it takes the **fast path** if it can, one
+# operation in C++; the encoder layer in evaluation, which has such a path, too; and the function.
 #
-# - the class, in training, with its weights;
-# - the class, in training, without them (`need_weights=False`);
-# - the class, evaluated without weights and gradients. There it takes the **fast path** if it can, one operation in C++;
-# - PyTorch's encoder layer, evaluated, which has such a path, too;
-# - the function.
-#
-# Of all the answers that are wrong, how many are errors? Make a guess. (In the rows, `words` is `~padding`, and `future` hides what
-# comes later.)
+# Of all the answers that are wrong, how many are errors? Make a guess.
 
 # %% tags=["hide-input"]
 cases = wild_masks.handed()
@@ -186,8 +189,8 @@ assert alone["true_means"](default.eval()) == "blocked"
 print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
 
 # %% [markdown]
-# So name a mask after what True means, `blocked` or `allowed`, and convert one from outside once, where it comes in. This book's
-# `masks.as_blocked(mask, true_means="allowed")` converts it, and makes you say what True means.
+# So name a mask after what True means, and convert one from outside once, where it comes in. This book's
+# `masks.as_blocked(mask, true_means="allowed")` does it.
 
 # %% [markdown] name="the-shape-to-pass"
 # ## Whose mask does a head get?
@@ -260,13 +263,9 @@ print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m)
 # %% [markdown] name="heads-folded-into-the-batch"
 # ### Heads folded into the batch
 #
-# PyTorch's class takes `(n, m)`, or h copies of each sample's mask, `(b * h, n, m)`, all those of sample 0 first. Two functions make
-# copies. Whose mask does each of eight slices get?
-
-# %%
-samples = torch.arange(2)
-print(samples.repeat(4).tolist(), "repeat")
-print(samples.repeat_interleave(4).tolist(), "repeat_interleave")
+# PyTorch's class takes `(n, m)`, or h copies of each sample's mask, `(b * h, n, m)`, all those of sample 0 first. Make them with
+# `per_sample.repeat_interleave(h, 0)`. `per_sample.repeat(h, 1, 1)` has the same shape, and gives half of each sample's heads the mask of
+# the other. With a single sample the two agree, so no test of one sample finds it.
 
 # %% tags=["proof"]
 reference = nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
@@ -286,9 +285,6 @@ assert one_sample.repeat(4, 1, 1).equal(one_sample.repeat_interleave(4, 0))
 print(
     "✓ With repeat, words of sample 1 see its padding; with repeat_interleave, none does."
 )
-
-# %% [markdown]
-# `repeat` gives half of each sample's heads the mask of the other. With a single sample the two agree, so no test of one sample finds it.
 
 # %% tags=["hide-input"]
 three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
@@ -527,7 +523,7 @@ def bad_row(module, need_weights: bool, training: bool) -> tuple[str, str]:
     row = "NaN" if output[0, 1].isnan().any() else "zeros"
     assert row == "NaN" or not output[0, 1].any()  # the output's bias is 0 here
     if not training:
-        return row, "–"
+        return row, "not computed"
     (gradient,) = gradients(output[:, 0], [x])
     return row, "NaN" if gradient.isnan().any() else "finite"
 
@@ -543,7 +539,8 @@ def by_hand(q: Tensor, fill: float | None) -> tuple[str, str]:
     row = output[0, 1]
     even = row.allclose(q[0].mean(0))
     (gradient,) = gradients(output[:, 0], [q])
-    assert gradient.isfinite().all() and (even or not row.any())
+    assert gradient.isfinite().all()
+    assert even or not row.any()
     return "all alike" if even else "zeros", "finite"
 
 
@@ -566,12 +563,12 @@ display.show({x: [*y] for x, y in fates.items()}, columns=columns, corner="what 
 assert [*fates.values()] == [
     ("NaN", "NaN"),
     ("zeros", "finite"),
-    ("NaN", "–"),
+    ("NaN", "not computed"),
     ("zeros", "finite"),
     ("zeros", "finite"),
     ("all alike", "finite"),
 ]
-assert bad_row(pytorchs, need_weights=True, training=False) == ("NaN", "–")
+assert bad_row(pytorchs, need_weights=True, training=False) == ("NaN", "not computed")
 for weights, training in itertools.product((True, False), (True, False)):
     assert bad_row(own, need_weights=weights, training=training)[0] == "zeros"
 torch.backends.mha.set_fastpath_enabled(False)
@@ -596,7 +593,8 @@ clean, hides = torch.randn(1, 4, 4), torch.tensor([[[False, False, False, True]]
 broken = clean.clone()
 broken[0, 3] = math.nan  # in the padding
 leaking, weights = attend(clean, clean, broken, blocked=hides)
-assert leaking.isnan().all() and not weights[..., 3].any()
+assert leaking.isnan().all()
+assert not weights[..., 3].any()
 assert (
     attend(clean, clean, broken.masked_fill(hides.mT, 0), blocked=hides)[0].isfinite().all()
 )
@@ -649,11 +647,15 @@ display.let_in(told, cases["two texts, with the flag"], name="two-texts", captio
 # This keeper hears the word *causal*, takes a list from his own drawer, and never opens yours. Evaluated, on the fast path, he reads
 # it. So you train one model and run another, and whenever you look at the finished one, it is clean.
 #
-# Which mask does the class use? It depends on what you hand over, and on the door:
+# Which mask does the class use?
 
 # %% tags=["hide-input"]
 square = wild_masks.NAMES["future"]
-masks_of_them = {"yours": blocked, "the square": square, "none": torch.zeros(8, 8).bool()}
+masks_of_them = {
+    "yours": blocked,
+    "the square": square,
+    "no mask": torch.zeros(8, 8).bool(),
+}
 
 
 def used(door: str, line: str) -> str:

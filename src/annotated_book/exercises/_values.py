@@ -109,22 +109,6 @@ def cells(names: Sequence[str], rows: int, columns: int) -> Callable[[object], T
     return read
 
 
-def choices(names: Sequence[str], options: Sequence[str]) -> Callable[[object], Tensor]:
-    """Read one of the options for each name, as its index among the options, (names,)."""
-
-    def read(answer: object) -> Tensor:
-        chosen = entries(answer, names)
-        if "?" in chosen.values():
-            raise NotYet('some still have "?"')
-        for name, choice in chosen.items():
-            _require_begun(f"{name}: it is", choice)
-            if choice not in options:
-                raise Refused(f"{name}: {choice!r} is not read. Choose from {', '.join(options)}.")
-        return torch.tensor([options.index(chosen[name]) for name in names])
-
-    return read
-
-
 def entries(answer: object, names: Sequence[str]) -> dict[str, Any]:
     """Give a dictionary with these keys, and refuse what is none."""
     _require_begun("it is", answer)

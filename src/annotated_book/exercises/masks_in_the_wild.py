@@ -1,4 +1,4 @@
-"""Exercises of "Masks in the wild": which way round, a mask made ready, and packed documents."""
+"""Exercises of "Masks in the wild": a mask made ready, and packed documents."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,32 +9,6 @@ from torch import Tensor
 
 from annotated_attention.masks import block_future, block_padding
 from annotated_book.exercises._exercise import Either, Exercise, Refused
-from annotated_book.exercises._values import choices
-
-_TURNED = {
-    "nn.MultiheadAttention, key_padding_mask": "~mask",
-    "F.scaled_dot_product_attention, attn_mask": "mask",
-    "nn.TransformerEncoderLayer, src_key_padding_mask": "~mask",
-}
-
-
-def _first_wrong(answer: Any, found: Tensor, right: Tensor) -> str:
-    name = [*_TURNED][int((found != right).nonzero()[0])]
-    return (
-        f"given {answer[name]}, {name.replace(', ', ' with ')} lets the query “it” in “it was · ·” "
-        "react to “it” and “·” alone. Turn that one round."
-    )
-
-
-check_turned = Exercise(
-    name="turned",
-    right=_TURNED,
-    praise="right: in all three, “it” in “it was · ·” reacts to “it” and “was”, and to no padding. "
-    "Only F.scaled_dot_product_attention reads True as allowed.",
-    wrong={},
-    run=choices([*_TURNED], ["mask", "~mask"]),
-    why=_first_wrong,
-)
 
 
 def _draw(h: int, m: int, n: int, **lengths: int) -> dict[str, Any]:

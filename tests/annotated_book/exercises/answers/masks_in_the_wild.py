@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_book.exercises.masks_in_the_wild import check_turned
-
 
 def parts(given: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Give the keys that are words, and for each of the newest queries the keys up to it."""
@@ -48,13 +46,6 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
             "in sample 0, the query at place 3 finds the key at place 0",
         ),
         (lambda given, n: right(given, 3), "not with h = 2, m = 5, n = 5, first = 4"),
-    ],
-    "check_turned": [
-        ({}, "its keys must be 'nn.MultiheadAttention, key_padding_mask', 'F."),
-        (
-            {**check_turned.right, "F.scaled_dot_product_attention, attn_mask": "not"},
-            "'not' is not read",
-        ),
     ],
     "check_block": [
         (hidden(), "✓ "),
