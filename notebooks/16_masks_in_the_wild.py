@@ -36,12 +36,12 @@ allowed = mask.bool()[:, None, None]  # (b, 1, 1, m), the function's attn_mask
 
 # %% tags=["hide-input"]
 forms = {
-    "mask, of a tokenizer": (mask, "1 = keep"),
-    "blocked, for the class": (blocked, "True = hide"),
-    "allowed, for the function": (allowed, "True = keep"),
+    "mask: 1 = keep": mask,
+    "blocked: True = hide": blocked,
+    "allowed: True = keep": allowed,
 }
-told = {name: [*map(str, x.flatten().tolist()), says] for name, (x, says) in forms.items()}
-display.show(told, columns=[*sentence, "meaning"])
+told = {name: [*map(str, form.flatten().tolist())] for name, form in forms.items()}
+display.show(told, columns=sentence)
 
 # %% [markdown]
 # Hugging Face's models take the tokenizer's mask as it is. PyTorch's Transformer layers read theirs as the class does, and in its
@@ -580,7 +580,7 @@ print("✓ Off the fast path, without weights, the class gives zeros in evaluati
 # Look at the first line: with weights, the NaN spoils the gradient of a row that has nothing to do with it.
 #
 # **The mend:** let such a query see itself. Put both masks into one, write `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
-# padding mask beside it. (The class then adds the bias of its output projection to the zeros. The function gave NaN, too, before [safe
+# padding mask beside it. (To the zeros, a class adds its output projection's bias. The function gave NaN, too, before [safe
 # softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
 # [156707](https://github.com/pytorch/pytorch/issues/156707): measure on your device.)
 
@@ -674,7 +674,7 @@ handed = {
     "the flag alone": "is_causal=True",
     "the square mask, and the flag": "attn_mask=future, is_causal=True",
     "another mask, and the flag": line,
-    "… and any padding mask": f"{line}, key_padding_mask=padding & False",
+    "… and a padding mask, too": f"{line}, key_padding_mask=padding & False",
     "another mask, no flag": "attn_mask=blocked",
 }
 uses = {x: [used(door, line) for door in calls.values()] for x, line in handed.items()}
