@@ -310,251 +310,154 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # the animal and all the food in sight, and cats and kittens outvote one *sweet*. The first two sentences went well
 # only because the cat and the milk were a draw.
 #
-# Here is a better plan: look for animals, and bring back not *that* they are animals, but what is *said* of them, their
-# quality. *Thirsty* is said of an animal, and *sweet* is not. So *it* has to ask for animals alone, and its query is no
-# longer its own numbers. Put a matrix between the word and its query, $W_Q$. It is empty but for one number, a 2 that
-# turns *quality* into a question for *animal*. *It* has a 1 of quality, so it asks. (*Thirsty* and *sweet* will ask,
-# too; but we only listen to *it*.)
-
-# %% tags=["hide-input"]
-to_query = torch.zeros(4, 4)
-to_query[3, 0] = 2.0  # quality asks for animal
-display.through_matrix(cats[it], to_query, "it", FEATURES, "animal", name="to-query")
-
-# %% [markdown]
-# Each row of the matrix belongs to a feature of the word, each column to one that is asked for. The product takes every
-# row as many times as the word has of its feature, and adds up the rows. So the query of *it* was `(1, 1, 0, 1)` and is
-# now `(2, 0, 0, 0)`. Does that bring home the right answer?
+# Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but what is *said* of them:
+# their quality. *Thirsty* is said of an animal, and *sweet* is not. For that, a word's question, its title and its pages
+# can no longer be the same four numbers.
 
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# With $W_Q$ alone, *it* asks for animals, and every word still hands over all that it is. The two bars show what comes
-# home, of *animal* and of *quality*. Which bar will tell you that the first sentence is about a drink, and the second
-# about an animal?
+# So put a matrix between a word and each of its three parts. $W_Q$ makes of its numbers the query: what it **asks for**.
+# $W_K$ makes the key, what it is **found by**, and $W_V$ the value, what it **hands over**. Each row of a matrix belongs
+# to a feature. The product takes every row as many times as the word has of its feature, and adds up the rows. *It* has
+# 1 of *animal*, 1 of *food* and 1 of *quality*.
 #
-# <details name="bars"><summary>The bar of <em>animal</em>: that is what was asked for.</summary>
+# Below you set a head by hand. A press on a cell makes it 1, 2, and 0 again. The head answers for six sentences: is *it*
+# an animal? It says *yes* where *it* collects more than it would by looking at all words alike; there stands the thin
+# line in each bar. Build the plan in three presses:
 #
-# Press both sentences. It is longer where a drink is sweet: cats are found, and they bring cat.
+# 1. A 1 in row *quality* of $W_V$: words hand over their quality, and nothing else.
+# 2. A 1 in row *quality* of $W_Q$, on the left: *it* has quality, so it asks. Before you press: whom will *it* look at?
+# 3. A 1 in row *animal* of $W_K$, on the left.
 #
-# </details>
-# <details name="bars"><summary>The bar of <em>quality</em>.</summary>
+# <details name="asks"><summary>At 2: at the animals.</summary>
 #
-# Right. Animals are found, so quality comes home where it belongs to an animal, as with *thirsty*. *Sweet* is no animal,
-# and hardly found.
-#
-# </details>
-# <details name="bars"><summary>Neither.</summary>
-#
-# The bar of *animal* does mislead. But press both sentences and follow the bar of *quality*: nearly gone with *sweet*,
-# long with *thirsty*, which is itself a bit of an animal.
+# Not yet. A question alone finds nobody: all keys are still empty, and nothing that *it* asks for meets them. Who is
+# found is up to both, the query and the keys.
 #
 # </details>
+# <details name="asks"><summary>At 2: at all words alike, as before.</summary>
 #
-# A head has three more matrices. Press them in, one after the other, and try all three sentences each time: with the 2,
-# one of them needs a second number in $W_Q$. The dashed line is at 3/8, the average quality of the eight words, 1 of *it* and 2 of
-# the last word. *It* would get that by looking at all alike, without a question. More is a *yes*.
-
-# %% tags=["hide-input"]
-found_by, as_it_is = torch.eye(4)[:, [0, 3]], torch.eye(4)  # (e, d), (e, e)
-too = to_query.clone()
-too[3, 3] = 1.0  # quality asks for quality, too
-asks = too[:, [0, 3]]  # (e, d), animal and quality
-hand_over, write = torch.zeros(4, 4), torch.zeros(4, 4)
-hand_over[3, 3] = write[3, 0] = 1.0  # quality, which is written as animal
-steps = {
-    "W_Q": (to_query, as_it_is, as_it_is, as_it_is),
-    "+ W_V": (to_query, as_it_is, hand_over, as_it_is),
-    "+ W_O": (to_query, as_it_is, hand_over, write),
-    "+ 1 in W_Q": (too, as_it_is, hand_over, write),
-    "+ W_K": (asks, found_by, hand_over, write),
-}
-
-# %% tags=["hide-input"]
-notes = [
-    "W_Q: a 2 in row quality, column animal. The query of “it” is (2, 0, 0, 0).",
-    "W_V: a 1 in row quality, column quality. A word hands over its quality, and "
-    "nothing else.",
-    "W_O: a 1 in row quality, column animal. What comes home as quality is written as "
-    "animal: in a model it is added to the row of “it”, whose animal is to grow.",
-    "“It” asks for quality, too: its query is (2, 0, 0, 1).",
-    "W_K: a word is found by animal and quality alone; nobody asked for food or action. "
-    "The query is (2, 1), and no score changes. But d is 2, and the root √2, not 2.",
-]
-
-# %% tags=["hide-input"]
-replies = {
-    "cats … sweet": [
-        "The cats are found, and bring what they are: animal, where a drink is sweet.",
-        "The cats take the weight and bring nothing: right.",
-        "Still right.",
-        "Still right, but closer: “sweet” has quality, and is found a little.",
-        "Right, and clearer.",
-    ],
-    "milk … thirsty": [
-        "Here “thirsty” is the animal that is found, and it brings its quality along.",
-        "“thirsty” has 2 of animal, so it is found, and brings 2 of quality: right.",
-        "Still right.",
-        "Right, and clearer.",
-        "Right, and clearer still.",
-    ],
-    "cats … thirsty": [
-        "Two cats, and “thirsty” beside them.",
-        "Wrong: two cats keep the weight; “thirsty” has 2 of animal against their 3.",
-        "Still wrong: W_O changes nobody's weight.",
-        "Right at last: “thirsty” scores 6, as much as a cat.",
-        "Still right, and a little clearer.",
-    ],
-}
-
-# %% tags=["hide-input"]
-last = {"cats … sweet": CATS, "milk … thirsty": MILK}
-last["cats … thirsty"] = [*CATS[:-1], "thirsty"]
-built, told, idle = {}, {}, []
-for sentence, words in last.items():
-    rows = embed(words)  # (8, 4)
-    for (step, (w_q, w_k, w_v, w_o)), note, reply in zip(
-        steps.items(), notes, replies[sentence]
-    ):
-        _, shares = attend(rows @ w_q, rows @ w_k, rows @ w_v)  # (8, 4), (8, 8)
-        built[sentence, step] = (words, shares[it], (rows @ w_v @ w_o)[:, [0, 3]])
-        told[sentence, step] = f"{note} {reply}".strip()
-        idle.append((shares[words.index("because")] @ rows)[3].item())
-display.collects(
-    {"sentence": list(last), "the head has": list(steps)},
-    *(built, ["animal", "quality"], it),
-    name="step-by-step",
-    line=(3 / 8, "no", "yes"),
-    notes=told,
-    asks="“It” = animal?",
-    receives=["+ W_O", "+ 1 in W_Q", "+ W_K"],
-    unjudged=["W_Q"],
-)
-
-# %% [markdown]
-# The 1 in $W_Q$ turned the third sentence, not $W_K$. But why 2 and 1? Here is what *it* collects with other pairs, all
-# with $W_K$.
-
-# %% tags=["hide-input"]
-tried = {}
-for pair in ((1, 0), (2, 0), (1, 1), (2, 1)):
-    asking = torch.zeros(4, 2)  # (e, d)
-    asking[3] = torch.tensor(pair)
-    tried[str(pair)] = [
-        attend(embed(words) @ asking, embed(words) @ found_by, embed(words))[0][it, 3]
-        for words in (last["cats … sweet"], last["cats … thirsty"])
-    ]
-display.show(tried, columns=["cats … sweet", "cats … thirsty"])
-
-# %% [markdown]
-# The first number should be below 3/8, the second above. With (1, 0) the second is a narrow *yes*. With (2, 0) it is a
-# *no*: the cats keep the weight. With (1, 1) *sweet* is found so well that the first is a *yes*, too. Only (2, 1) is far
-# from the line on both sides.
+# Yes. The query is (1, 0), but every key is (0, 0), so every score is 0. Who is found is up to both, the query and the
+# keys.
 #
-# Here are the four, set by hand; in a model, training finds their numbers. $W_Q$ says what a word **asks for**, $W_K$
-# what it is **found by**, $W_V$ what it **hands over** when it is found, and $W_O$ what that is **written as**, in the
-# row of the word that asked. On the left of the first three stand the features of a word; their number is e, here 4.
-# Query and key have two numbers each, so d is 2.
+# </details>
 
 # %% tags=["hide-input"]
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
-display.four_matrices((W_Q, W_K, W_V[:, :1], W_O[:1]), FEATURES, [0, 3], 3, name="four")
+blank, left, right = torch.zeros(4, 2), torch.tensor([1, 0]), torch.tensor([0, 1])
+settings = {
+    "nothing": (blank, blank, blank[:, :1]),
+    "three presses": (W_Q * left / 2, W_K * left, W_V[:, :1]),
+    "our head": (W_Q, W_K, W_V[:, :1]),
+}
+six = {
+    f"{start} … {last}": (
+        [*words[:-1], last],
+        embed([*words[:-1], last]),
+        last == "thirsty",
+    )
+    for start, words in {"cat": WORDS, "cats": CATS, "milk": MILK}.items()
+    for last in ("thirsty", "sweet")
+}
+won = "All six! You have beaten our head, which gets five."
+display.by_hand(settings, six, FEATURES, it, W_O[:1], name="by-hand", won=won)
+
+# %% [markdown] name="thirsty-or-sweet"
+# Five of six, but *cats … thirsty* by a hair: 0.38. The two cats take most of the weight, and have no quality to give.
+# Make the question louder, a 2 instead of the 1, and they win: 0.23. A second question helps, the right column: a 1 in row *quality* of $W_Q$
+# and of $W_K$. Now *thirsty* is found twice over, as an animal and as a quality, and the answer is 0.67. That is
+# *our head*; press it. It is the head of the chapters to come.
+#
+# One sentence it gets wrong, *milk … sweet*: no animal is about, but a soft look-up never comes back empty, so *it* brings
+# the quality of *sweet* and its own. **Can you set a head that gets all six?**
+#
+# <details><summary>A hint</summary>
+#
+# Where no animal is about, the weight has to go somewhere that has nothing to hand over. Every sentence has such a word:
+# *drank* or *vanished*.
+#
+# </details>
+# <details><summary>Two answers</summary>
+#
+# Begin with our head, and put a 1 into both cells of row *action* of $W_K$. Now the verb is found where nobody fits
+# better, and has no quality. Trained models do this, too: a word that takes the weight nobody needs is an [attention
+# sink](24_windows.ipynb).
+#
+# Or a head with three numbers, which never looks at the cat: a 2 in row *quality* of $W_Q$, a 2 in row *quality* of
+# $W_K$, and a 1 in row *animal* of $W_V$. It finds the last word and asks whether *that* is an animal's. It is right
+# six times, and knows nothing about who drank.
+#
+# </details>
+#
+# The fourth matrix, $W_O$, says what the notes are **written as**, in the row of the word that asked. Ours writes them as
+# *animal*. Here is the whole head in two lines, for *cats … thirsty*. The features are e = 4 numbers, query and key have
+# d = 2.
+
+# %%
+rows = embed([*CATS[:-1], "thirsty"])                        # (8, 4)
+mixed, weights = attend(rows @ W_Q, rows @ W_K, rows @ W_V)  # (8, 2), (8, 8)
+written = mixed @ W_O                                        # (8, 2) x (2, 4) -> (8, 4)
+
+# %% tags=["hide-input"]
+display.show(written[[it]], ["it"], FEATURES)
 
 # %% tags=["proof"]
-assert not W_V[:, 1].any()  # idle, so that all three are as wide
-assert not W_O[1].any()
-for words in last.values():
-    rows = embed(words)                                               # (8, 4)
-    four, _ = attend(rows @ W_Q, rows @ W_K, rows @ W_V)              # (8, 2), (8, 8)
-    wide, _ = attend(rows @ asks, rows @ found_by, rows @ hand_over)  # (8, 4), (8, 8)
-    torch.testing.assert_close(four @ W_O, wide @ write)
-    w_q = asks * torch.tensor([1.0, 0])  # without the 1
-    for question, as_key, full in (
-        (too, as_it_is, True),
-        (asks, found_by, True),
-        (to_query, as_it_is, False),
-        (w_q, found_by, False),
-    ):
-        said = attend(rows @ question, rows @ as_key, rows @ hand_over)[0][it, 3] > 3 / 8
-        assert said == (words[-1] == "thirsty" and (full or words[0] == "milk"))
-torch.testing.assert_close(torch.tensor(idle), torch.full((15,), 3 / 8))
-print("✓ With 2 and 1, all three are right; 2 alone gets the third wrong, W_K or not.")
+right_of = {}
+sink, short = W_K.clone(), torch.zeros(3, 4, 2)
+sink[2] = 1
+short[0, 3, 0] = short[1, 3, 0] = 2
+short[2, 0, 0] = 1
+heads = {"ours": (W_Q, W_K, W_V), "sink": (W_Q, sink, W_V), "short": tuple(short)}
+heads |= {"one": settings["three presses"], "two": (W_Q * left, W_K * left, W_V)}
+for name, (w_q, w_k, w_v) in heads.items():
+    right_of[name] = set()
+    for sentence, (_, rows, yes) in six.items():
+        value = rows @ w_v
+        mixed, _ = attend(rows @ w_q, rows @ w_k, value)
+        if (mixed[it, 0] > value[:, 0].mean() + 1e-6) == yes:
+            right_of[name].add(sentence)
+assert right_of["sink"] == right_of["short"] == {*six}
+assert right_of["ours"] == right_of["one"] == {*six} - {"milk … sweet"}
+assert right_of["two"] == right_of["ours"] - {"cats … thirsty"}
+print("✓ Our head and the three presses get five of six; both answers above get all.")
 
 # %% [markdown]
 # ## How far along the arrow
 #
-# Two numbers are a place on paper. Back to the first sentences, with their one *cat*. The arrow is the query of *it*, and
-# you can drag its tip. With *thirsty*, *it* collects more than 3/8 of quality: a *yes*. *Sweet* has as much quality to
-# hand over, 2. What will the head say?
+# Two numbers are a place on paper. Back to *the cat drank milk because it was thirsty*: here are the keys of its words, by
+# our $W_K$. The arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks most at itself?
 #
-# <details name="arrow"><summary><em>Yes</em>: as much is there to hand over.</summary>
+# <details name="arrow"><summary>Yes: point it at the dot of <em>it</em>.</summary>
 #
-# It is there, but *it* hardly looks that way: *sweet* scores 2, and the cat 6. Press *sweet*.
+# Try. *Thirsty* stands behind it, in the same direction and twice as far, so it always has twice the score.
 #
 # </details>
-# <details name="arrow"><summary><em>No</em>.</summary>
+# <details name="arrow"><summary>No.</summary>
 #
-# Right, and press *sweet* to see who wins. The weight that *sweet* does not get goes to the cat, who has no quality to
-# hand over.
+# Right. *Thirsty* stands in the same direction and twice as far, so it always has twice the score; where that is negative,
+# the others win with their 0.
 #
 # </details>
 
 # %% tags=["hide-input"]
-both = {
-    words[-1]: (rows @ W_K, (rows @ W_V)[:, 0])
-    for words, rows in ((WORDS, EMBEDDINGS), (SWEET, SWEET_EMBEDDINGS))
-}
-display.needle(
-    (EMBEDDINGS @ W_Q)[it],
-    *(both, WORDS[:-1], ("animal", "quality")),
-    who="it",
-    name="needle",
-    line=(3 / 8, "“It” = animal?"),
-    found="You found it",
-)
+keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]  # (m, d), (d,)
+display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
 
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow: on a dashed line all scores are
-# equal. Make the arrow longer, and the winners take more. Can you turn it so that *it* collects more with *sweet* than
-# with *thirsty*? The figure says when you have found it.
-
-# %% [markdown] name="thirsty-or-sweet"
-# ## Thirsty or sweet?
-#
-# Now play against the head. Is *it* an animal? Guess each time what the head will say, before you see how much of animal
-# *it* receives.
-
-# %% tags=["hide-input"]
-three = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
-game, received = {}, {}
-for start, words in zip(three, (WORDS, CATS, MILK)):
-    for last_word in ("thirsty", "sweet"):
-        said = [*words[:-1], last_word]
-        rows = embed(said)                                          # (8, 4)
-        mixed, shares = attend(rows @ W_Q, rows @ W_K, rows @ W_V)  # (8, 2), (8, 8)
-        number = received[start, last_word] = (mixed @ W_O)[it, 0].item()
-        takes = zip(said, shares[it].tolist())
-        most = ", ".join(f"{word} {share:.2f}" for word, share in takes if share > 0.09)
-        why = f"Most weight: {most}."
-        game[f"{start} … {last_word}"] = (number, last_word == "thirsty", why)
-number, true, why = game["milk and cream vanished … sweet"]
-why += " Where nobody is an animal, a soft look-up still does not come back empty: both "
-why += "hand over their quality."
-game["milk and cream vanished … sweet"] = (number, true, why)
-end = "If you foresaw all six, you read the head and not the sentences."
-display.scoreboard(game, 3 / 8, "Is “it” an animal?", name="answers", end=end)
+# equal. Make the arrow longer, and the winners take more.
 
 # %% tags=["proof"]
-away = torch.tensor([-1.0, 1.0])
-sweet, thirsty = (
-    ((rows @ W_K @ away / math.sqrt(2)).softmax(-1) @ rows @ W_V)[0].item()
-    for rows in (SWEET_EMBEDDINGS, EMBEDDINGS)
-)
-assert sweet > 2 * thirsty
-print("✓ The puzzle of the arrow has an answer: over twice as much with sweet.")
+assert keys[WORDS.index("thirsty")].equal(2 * keys[it])
+assert not keys[0].any()
+for turn in torch.linspace(0, 2 * math.pi, 100):
+    arrow = torch.stack([turn.cos(), turn.sin()])  # (d,)
+    assert (keys @ arrow).argmax() != it
+print("✓ Wherever the arrow points, another word scores more than “it”.")
 
 # %% [markdown]
 # ## A head that nobody set by hand
@@ -774,9 +677,10 @@ apart = [matrix.mT for matrix in of_stacked.chunk(3)]
 torch.testing.assert_close(mine, (of_q, of_x, *apart, of_out.mT))
 by_hand = OneHead(embed_dim=4, head_dim=2)
 by_hand.load_state_dict({"w_q": W_Q, "w_k": W_K, "w_v": W_V, "w_o": W_O})
-first = embed(WORDS)                       # (8, 4)
-written, _ = by_hand(first, first, first)  # (8, 4), (8, 8)
-assert abs(written[it, 0].item() - received[three[0], "thirsty"]) < 1e-6
+first = embed(WORDS)                                     # (8, 4)
+written, _ = by_hand(first, first, first)                # (8, 4), (8, 8)
+four, _ = attend(first @ W_Q, first @ W_K, first @ W_V)  # (8, 2), (8, 8)
+torch.testing.assert_close(written, four @ W_O)
 print("✓ Outputs and gradients are those of PyTorch's function, and of its module.")
 
 # %% [markdown] name="the-mistake-people-make-here"

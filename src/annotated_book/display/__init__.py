@@ -15,6 +15,7 @@ _HOMES = {
     "annotated": "annotation",
     "attention_lines": "plots",
     "beside": "tables",
+    "by_hand": "live_figures.by_hand",
     "cache_filling": "live_figures.cache_filling",
     "call_bytes": "live_figures.call_bytes",
     "calculator": "live_figures.calculator",
@@ -31,7 +32,6 @@ _HOMES = {
     "erases": "live_figures.erases",
     "finish": "plots",
     "first_look": "live_figures.first_look",
-    "four_matrices": "in_matrices",
     "flow": "data_flow",
     "Handed": "behind_doors",
     "hands": "live_figures.hands",
@@ -62,7 +62,6 @@ _HOMES = {
     "rooms": "house",
     "rotation": "live_figures.rotation",
     "rounds": "live_figures.rounds",
-    "scoreboard": "live_figures.scoreboard",
     "shelf": "memory",
     "show": "tables",
     "shares": "mask_figures",
@@ -87,7 +86,6 @@ _HOMES = {
     "whole_map": "computation",
     "whole_transformer": "layer_drawings",
     "whole_way": "way_through",
-    "through_matrix": "in_matrices",
     "wrong_merge": "way_through",
 }
 __all__ = [*_HOMES]

@@ -3,7 +3,7 @@
 // rows: of each row of buttons what stands before it, and its choices; query: the place of the word that asks
 // scenes: one for every choice of each row, the last row's changing first: words, the middle of each, its share in
 //   hundredths, whether it has anything to give (gives: what, if one thing only), parts: of each feature what each word
-//   brings, sums: as written, judged: whether the line is there, said: the sentence under the figure
+//   brings, sums: as written, said: the sentence under the figure
 // features: their names; unit: how wide a bar of 1 is; line: its height, what is written at it, and at its sides
 import { button, element, readout, svg } from "./host/figure.js";
 import { HALO, label } from "./host/panel.js";
@@ -43,7 +43,8 @@ function canvas(height, ...parts) {
   return svg("svg", { ...view, "font-size": 13, "text-anchor": "middle" }, ...parts);
 }
 
-function drawCurves(scene, query) {
+/** Draw whom a word looks at, as curves over its sentence. */
+export function drawCurves(scene, query) {
   const ink = (letter) => ({ fill: `var(--aa-${letter})` });
   const curves = scene.words.map(() => svg("path", { fill: "none", stroke: "var(--aa-h)" }));
   const bold = (j) => (j === query ? { "font-weight": "bold" } : {});
@@ -90,10 +91,8 @@ function drawBars(scene, features, unit, line) {
     return { bars, names, sum, parts: [head, ...bars, ...names, sum] };
   });
   const end = TOP + STEP * features.length;
-  const across = svg("g", {}, ...border(line, unit, end));
-  const root = canvas(end, across, ...rows.flatMap(({ parts }) => parts));
-  const show = ({ words, parts, sums, judged }) => {
-    across.setAttribute("visibility", judged ? "visible" : "hidden");
+  const root = canvas(end, ...border(line, unit, end), ...rows.flatMap(({ parts }) => parts));
+  const show = ({ words, parts, sums }) => {
     rows.forEach(({ bars, names, sum }, i) => {
       let x = LEFT;
       words.forEach((word, j) => {

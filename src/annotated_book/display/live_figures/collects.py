@@ -1,7 +1,7 @@
 """What one word collects in several sentences: whom it looks at, and what each of them brings."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import product
 from typing import Any
@@ -29,8 +29,6 @@ def collects(
     line: tuple[float, str, str] | None = None,
     notes: Mapping[tuple[str, ...], str] | None = None,
     asks: str = "",
-    receives: Collection[str] = (),
-    unjudged: Collection[str] = (),
     looks: bool = False,
 ) -> Output:
     """Show one word's weights, and what it collects by them, stacked by who brings it.
@@ -46,8 +44,6 @@ def collects(
             more.
         notes: what is said under a scene besides its numbers.
         asks: the question that the names of less and of more answer.
-        receives: the choices at which the word *receives*, behind its last matrix.
-        unjudged: the choices at which there is no height to compare with yet.
         looks: the bars are weights, of what the word looks at, and nothing is handed over.
     """
     every = list(product(*choices.values()))
@@ -63,22 +59,20 @@ def collects(
         if looks:
             each = zip(features, written, strict=True)
             of = " and at ".join(f"{feature} with {x}" for feature, x in each)
-        judged = bool(line) and not {*key} & {*unjudged}
-        verdict = line[1 + int(sums[key].max() > line[0])] if line and judged else ""
+        verdict = line[1 + int(sums[key].max() > line[0])] if line else ""
         before, after = (f"{asks} {verdict}: ", "") if asks else ("", f": {verdict}")
-        before, after = (before, after) if judged else ("", "")
-        gets = "receives" if {*key} & {*receives} else "looks at" if looks else "collects"
+        before, after = (before, after) if line else ("", "")
+        gets = "looks at" if looks else "collects"
         said = f"{before}“{words[query]}” {gets} {of}{after}. {(notes or {}).get(key, '')}".strip()
         drawn.append(
             {
                 "words": list(words),
-                "places": _places(words),
+                "places": places(words),
                 "shares": (100 * weights).round().int().tolist(),
                 "brings": values.any(-1).int().tolist(),
                 "gives": values[:, 0].int().tolist() if len(features) == 1 else None,
                 "parts": [[round(x, 4) for x in row] for row in (weights * values.mT).tolist()],
                 "sums": written,
-                "judged": judged,
                 "said": said,
             }
         )
@@ -89,7 +83,7 @@ def collects(
     shown = ", ".join(f"{word} {share / 100:.2f}" for word, share in shares)
     alt = f"The weights of “{who}”: {shown}. {first['said']}"
     listed = [f"{', '.join(key)}: {each['said']}" for key, each in zip(every, drawn, strict=True)]
-    svgs = _curves(first, query) + _bars(first, features, unit, at if first["judged"] else None)
+    svgs = _curves(first, query) + _bars(first, features, unit, at)
     data = {
         "rows": [[before, list(names)] for before, names in choices.items()],
         "scenes": drawn,
@@ -112,7 +106,7 @@ def collects(
     return live(figure(name, content, alt), "collects", data, room=(room, both))
 
 
-def _places(words: Sequence[str]) -> list[float]:
+def places(words: Sequence[str]) -> list[float]:
     """Give the middle of each word, the whole as wide as the drawing."""
     letter = 6.6
     gap = (WIDE - 8 - letter * sum(map(len, words))) / len(words)

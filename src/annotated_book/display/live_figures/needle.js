@@ -1,11 +1,9 @@
 // The needle: a query as an arrow among keys. A score is how far along it a key stands, times its length.
-// sentences: the last word of each, and its keys: [name, [x, y], how many words have it, value] each
-// who: the word that asks; axes: what x and y count, y also what is collected
-// query: where the arrow begins; reach: the least and the greatest number on either axis; line: if any, above what the
-//   sum means yes, and the question; found: what is said where the second sentence brings more than the first
+// keys: of each its name, its place [x, y], and how many words have it; who: the word that asks
+// axes: what x and y count; query: where the arrow begins; reach: the least and the greatest number on either axis
 //
 // A test compares scores and weights with Python's.
-import { button, element, readout, slider, svg } from "./host/figure.js";
+import { element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
 import { HALO, label } from "./host/panel.js";
 
@@ -19,52 +17,28 @@ export function weigh(query, keys) {
   return powers.map((power) => power / whole);
 }
 
-/** Add up the values of all words, each times its weight. */
-export const collect = (weights, keys) =>
-  keys.reduce((sum, [, , many, value], i) => sum + weights[i] * many * value, 0);
-
 const [UNIT, SIDE, BAR] = [54, 304, 34];
 const said = (number, digits = 1) => number.toFixed(digits).replace("-", "−");
 
 export default {
   render({ model, el }) {
-    const { sentences, who, axes, query, reach, line, found } = model.get("data");
-    const now = { query: [...query], sentence: 0 };
-    const panels = element("div", { class: "aa-panels" });
+    const { keys, who, axes, query, reach } = model.get("data");
+    const now = [...query];
     const words = readout();
-    let plane, bars;
-    const choose = (at) => {
-      now.sentence = at;
-      plane = drawPlane(sentences[at][1], axes, reach, (place) => ask(place));
-      bars = drawBars(sentences[at][1], `${who} collects`, axes[1]);
-      panels.replaceChildren(plane.root, bars.root);
-      choices.forEach((choice, i) => choice.setAttribute("aria-pressed", String(i === at)));
-      show();
-    };
-    const choices = sentences.map(([name], i) => button(name, () => choose(i)));
+    const plane = drawPlane(keys, axes, reach, (place) => ask(place));
+    const bars = drawBars(keys);
     const show = () => {
-      const [, keys] = sentences[now.sentence];
-      const scores = score(now.query, keys);
-      const weights = weigh(now.query, keys);
-      const sum = collect(weights, keys);
-      plane.show(now.query);
-      const verdict = line && (sum > line[0] ? "yes" : "no");
-      bars.show(scores, weights, sum, verdict ? `: ${verdict}` : "");
+      const weights = weigh(now, keys);
+      plane.show(now);
+      bars.show(score(now, keys), weights);
       const each = keys.map(([name], i) => `${name} ${weights[i].toFixed(2)}`).join(", ");
-      words.textContent =
-        `The query is (${now.query.map((x) => said(x)).join(", ")}). Weights: ${each}. ` +
-        `“${who}” collects ${sum.toFixed(2)} of ${axes[1]}.` +
-        (verdict ? ` ${line[1]} ${verdict}.` : "") +
-        solved();
-    };
-    const solved = () => {
-      const sums = sentences.map(([, keys]) => collect(weigh(now.query, keys), keys));
-      const each = sentences.map(([name], i) => `${sums[i].toFixed(2)} with “${name}”`);
-      return found && sums[1] - sums[0] > 0.005 ? ` ${found}: ${each.reverse().join(", ")}.` : "";
+      words.textContent = `“${who}” asks with (${now.map((x) => said(x)).join(", ")}): ${each}.`;
     };
     const ask = (place) => {
-      now.query = place.map((x) => Math.round(10 * Math.min(reach[1], Math.max(reach[0], x))) / 10);
-      knobs.forEach(({ show }, i) => show(now.query[i]));
+      place.forEach((x, i) => {
+        now[i] = Math.round(10 * Math.min(reach[1], Math.max(reach[0], x))) / 10;
+        knobs[i].show(now[i]);
+      });
       show();
     };
     const [min, max] = reach;
@@ -72,17 +46,16 @@ export default {
       slider({
         label: `asks for ${name}`,
         ...{ min, max, step: 0.1, value: query[i], say: (x) => said(x) },
-        move: (x) => ((now.query[i] = x), show()),
+        move: (x) => ((now[i] = x), show()),
       }),
     );
     const controls = knobs.map(({ label }) => label);
     el.append(
-      element("div", { class: "aa-controls aa-endings" }, `${who} was`, ...choices),
-      panels,
+      element("div", { class: "aa-panels" }, plane.root, bars.root),
       element("div", { class: "aa-controls aa-grid" }, ...controls),
       words,
     );
-    choose(0);
+    show();
   },
 };
 
@@ -131,30 +104,25 @@ function drawPlane(keys, axes, reach, ask) {
   return { root, show };
 }
 
-function drawBars(keys, collects, what) {
-  const height = BAR * (keys.length + 1) + 40;
+function drawBars(keys) {
+  const height = BAR * keys.length + 24;
   const root = svg("svg", { viewBox: `0 0 320 ${height}`, role: "img", fill: "currentColor" });
   const text = (x, i, more) => label("", x, 24 + BAR * (i + 0.5) + 4, { "font-size": 13, ...more });
-  const rows = keys.map(([name], i) => ({
+  const rows = keys.map((_, i) => ({
     bar: svg("rect", { x: 120, y: 24 + BAR * i + 6, height: BAR - 12, fill: "var(--aa-h)" }),
-    name: label(name, 66, 24 + BAR * (i + 0.5) + 4, { "text-anchor": "end", "font-size": 13 }),
+    name: text(66, i, { "text-anchor": "end" }),
     score: text(110, i, { "text-anchor": "end" }),
     weight: text(0, i, { "text-anchor": "start" }),
   }));
-  const low = 34 + BAR * (keys.length + 0.5);
-  const strong = { "font-size": 13, "font-weight": "bold", fill: "var(--aa-d)" };
-  const total = label("", 120, low + 4, { "text-anchor": "start", ...strong });
-  root.append(label("score", 98, 14), label("weight", 142, 14), total);
-  root.append(label(collects, 110, low + 4, { "text-anchor": "end", "font-size": 13 }));
+  root.append(label("score", 98, 14), label("weight", 142, 14));
   root.append(...rows.flatMap((row) => Object.values(row)));
-  const show = (scores, weights, sum, verdict) => {
-    total.textContent = `${sum.toFixed(2)} of ${what}${verdict}`;
-    rows.forEach(({ bar, score, weight }, i) => {
+  const show = (scores, weights) =>
+    rows.forEach(({ bar, name, score, weight }, i) => {
       bar.setAttribute("width", 150 * weights[i]);
+      name.textContent = keys[i][0];
       score.textContent = said(scores[i]);
       weight.textContent = weights[i].toFixed(2);
       weight.setAttribute("x", 126 + 150 * weights[i]);
     });
-  };
   return { root, show };
 }

@@ -1,0 +1,122 @@
+// A head set by hand: the reader presses the cells of its matrices, and sees what becomes of every sentence.
+//
+// parts: of each matrix its letter, what a word does by it, and its ink; features: the names of its rows
+// settings: of each a name, and its matrices; where the figure begins comes first
+// sentences: of each its name, its words, their middles and rows, and whether the answer is yes
+// query: the place of the word that asks; won: what is said when all answers are right
+//
+// A test compares what `ask` finds with Python's.
+import { button, element, readout } from "./host/figure.js";
+import { drawCurves } from "./collects.js";
+
+const MOST = 5; // times the average, at the end of a bar
+
+const times = (row, matrix) =>
+  matrix[0].map((_, j) => row.reduce((sum, x, i) => sum + x * matrix[i][j], 0));
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+
+/** Let the word at place `who` ask all words; yes: it collects more than by looking at all alike. */
+export function ask([w_q, w_k, w_v], rows, who) {
+  const query = times(rows[who], w_q);
+  const scores = rows.map((row) => dot(query, times(row, w_k)));
+  const powers = scores.map((score) => Math.exp(score / Math.sqrt(query.length)));
+  const whole = powers.reduce((sum, power) => sum + power);
+  const weights = powers.map((power) => power / whole);
+  const values = rows.map((row) => times(row, w_v)[0]);
+  const sum = dot(weights, values);
+  const average = values.reduce((all, value) => all + value) / values.length;
+  return { query, scores, weights, values, sum, average, yes: sum > average + 1e-9 };
+}
+
+/** Say what holds the head up, if anything does, and how many answers are right. */
+export function tell({ query, scores, values }, answers, won) {
+  const alike = scores.every((score) => score === scores[0]);
+  const asks = query.some(Boolean)
+    ? `The query of “it” is (${query.join(", ")})${alike ? ", and no key answers it" : ""}.`
+    : "“It” asks for nothing.";
+  const look = alike ? " It looks at all words alike." : "";
+  const none = values.some(Boolean) ? "" : " Nobody hands anything over.";
+  const right = answers.filter((answer) => answer.right).length;
+  const all = right === answers.length ? ` ${won}` : "";
+  const never = answers.some((answer) => answer.yes) ? "" : ": it always says no";
+  return `${asks}${look}${none} ${right} of ${answers.length} right${never}.${all}`;
+}
+
+export default {
+  render({ model, el }) {
+    const { parts, features, settings, sentences, query, won } = model.get("data");
+    let [now, chosen] = [structuredClone(settings[0][1]), 0];
+    const said = readout();
+    const scene = ({ words, places }, { weights, values }) => ({
+      ...{ words, places, gives: values, brings: values },
+      shares: weights.map((weight) => Math.round(100 * weight)),
+    });
+    const find = ({ rows }) => ask(now, rows, query);
+    const look = drawCurves(scene(sentences[0], find(sentences[0])), query);
+    const press = (p, i, j) => {
+      now[p][i][j] = (now[p][i][j] + 1) % 3;
+      show();
+    };
+    const matrices = parts.map((part, p) =>
+      drawMatrix(part, features, now[p], (i, j) => press(p, i, j)),
+    );
+    const lines = sentences.map(({ name }, i) => drawLine(name, () => ((chosen = i), show())));
+    const presets = settings.map(([name, set]) =>
+      button(name, () => ((now = structuredClone(set)), show())),
+    );
+    const show = () => {
+      const answers = sentences.map((each) => {
+        const found = find(each);
+        return { ...found, right: found.yes === each.yes };
+      });
+      matrices.forEach(({ show }, p) => show(now[p]));
+      lines.forEach(({ show }, i) => show(answers[i], i === chosen));
+      look.show(scene(sentences[chosen], answers[chosen]));
+      said.textContent = tell(answers[chosen], answers, won);
+    };
+    const names = features.map((name) => element("span", {}, name));
+    const rows = element("div", { class: "aa-features" }, ...names);
+    const grids = element("div", { class: "aa-press" }, rows, ...matrices.map(({ root }) => root));
+    el.append(
+      element("div", { class: "aa-collects" }, grids, look.root),
+      element("div", { class: "aa-answers" }, ...lines.map(({ root }) => root)),
+      element("div", { class: "aa-controls aa-endings" }, "set", ...presets),
+      said,
+    );
+    show();
+  },
+};
+
+function drawMatrix([letter, role, ink], features, matrix, press) {
+  const cells = matrix.map((row, i) =>
+    row.map((_, j) => {
+      const made = button("", () => press(i, j));
+      made.style.setProperty("--ink", `var(--aa-${ink})`);
+      return made;
+    }),
+  );
+  const name = element("b", {}, "W", element("sub", {}, letter));
+  const grid = element("div", { style: `--columns: ${matrix[0].length}` }, ...cells.flat());
+  const root = element("div", {}, element("div", {}, name, element("span", {}, role)), grid);
+  const show = (now) =>
+    cells.forEach((row, i) =>
+      row.forEach((made, j) => {
+        made.textContent = now[i][j];
+        made.classList.toggle("aa-set", now[i][j] > 0);
+        made.setAttribute("aria-label", `W_${letter}, ${features[i]}, ${j + 1}: ${now[i][j]}`);
+      }),
+    );
+  return { root, show };
+}
+
+function drawLine(name, choose) {
+  const [bar, verdict] = [element("i"), element("b")];
+  const root = button(name, choose);
+  root.append(element("span", { style: `--average: ${100 / MOST}%` }, bar), verdict);
+  const show = ({ sum, average, yes, right }, chosen) => {
+    bar.style.width = `${Math.min(100, average && (100 * sum) / average / MOST)}%`;
+    verdict.textContent = `${sum.toFixed(2)} ${yes ? "yes" : "no"} ${right ? "✓" : "✗"}`;
+    root.setAttribute("aria-pressed", String(chosen));
+  };
+  return { root, show };
+}
