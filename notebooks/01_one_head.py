@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *17 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -51,9 +51,9 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 # what: a bit of an animal, a bit of a food, and a bit of a quality, as something is said about it. In a model, training
 # sets these numbers, hundreds for a word, and no column has a name.
 #
-# PyTorch has attention built in as one call. All words go in three times, as every word plays three parts, which this
-# page takes up one by one: it asks, it is asked, and it has something to give. Out come the numbers that each has collected. `embed` looks up the row of each word in the table; behind `#`
-# stands the shape of what a line makes, here eight words of four features.
+# PyTorch has attention built in, as one call. The words go in three times, as each plays three parts: it asks, it is
+# asked, and it has something to give. Out comes what each word has collected. `embed` looks up rows in the table; behind
+# `#` stands the shape of what a line makes, here eight words of four features.
 
 # %%
 x = embed(["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"])  # (8, 4)
@@ -68,18 +68,17 @@ swapped = F.scaled_dot_product_attention(y, y, y)                              #
 #
 # <details name="moves"><summary>The lines: now <em>it</em> looks at the milk.</summary>
 #
-# So one would build it. But *it* asks with the same numbers in both sentences, and *sweet* fits them as well as *thirsty*
-# does. Press *sweet*, and watch the lines.
+# So one would build it. But *it* asks with the same numbers in both sentences. Press *sweet*, and watch the lines.
 #
 # </details>
 # <details name="moves"><summary>The bars.</summary>
 #
-# They do, and nothing else does. Press *sweet*, and compare the cat's line with the milk's.
+# They do, and nothing else does. Press *sweet*.
 #
 # </details>
 # <details name="moves"><summary>Both.</summary>
 #
-# One of the two is enough to turn the answer around. Press *sweet*, and see which.
+# One of the two is enough. Press *sweet*, and see which.
 #
 # </details>
 
@@ -138,7 +137,8 @@ display.soft_look_up(
 #
 # Follow *it* by hand. Multiply its query with each title, feature by feature, and add up the products. This sum, the
 # dot product, is the **score**. For *it* and *thirsty* that makes
-# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its own?
+# $1 \cdot 2 + 1 \cdot 0 + 0 \cdot 0 + 1 \cdot 2 = 4$. Which key will fit the query of *it* best: its own? (In the
+# comments, m counts the keys, and d is their width.)
 
 # %%
 query = x[5]           # (d,), the row of "it", counted from 0
@@ -150,10 +150,10 @@ display.show(scores[None], ["score"], WORDS, decimals=0)
 
 # %% [markdown]
 # *Thirsty* scores 4, and *it* itself only 3, no more than *cat* and *milk*. *It* agrees with its own key in three
-# features, 1 in each; *cat* shares only one with *it*, but has 3 there. So a score counts how well the directions agree,
-# and also how long the key is: a title in larger letters is easier to find. *Sweet* scores 4, too, as *it* asks for
-# animal and food alike. That is why no line moved; a last word that fits better would have moved them. In the comments,
-# m counts the keys, and d is their width.
+# features, 1 in each. *Cat* shares only one feature with *it*, but has 3 there. So a score also counts how long a key is:
+# a title in larger letters is easier to find.
+#
+# *Sweet* scores 4, too, as *it* asks for animal and food alike. That is why no line moved.
 #
 # ### Warm-up: two scores
 #
@@ -317,37 +317,22 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # %% [markdown] name="four-learned-matrices"
 # ## Four learned matrices
 #
-# So put a matrix between a word and each of its three parts. $W_Q$ makes of its numbers the query: what it **asks for**.
-# $W_K$ makes the key, what it is **found by**, and $W_V$ the value, what it **hands over**. Each row of a matrix belongs
-# to a feature. The product takes every row as many times as the word has of its feature, and adds up the rows. *It* has
-# 1 of *animal*, 1 of *food* and 1 of *quality*.
+# So put a matrix between a word and each of its three parts. $W_Q$ turns the word's numbers into its query, what it
+# **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product takes
+# each row of the matrix as many times as the word has of that row's feature, and adds up the rows.
 #
-# Below you set a head by hand. A press on a cell makes it 1, 2, and 0 again. The head answers for six sentences: is *it*
-# an animal? It says *yes* where *it* collects more than it would by looking at all words alike; there stands the thin
-# line in each bar. Build the plan in three presses:
+# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. For six sentences the head answers one
+# question: is *it* an animal? The head says *yes* where *it* collects more than it would by looking at all words alike.
+# That height is the thin line in each bar. Build the plan in three presses:
 #
-# 1. A 1 in row *quality* of $W_V$: words hand over their quality, and nothing else.
-# 2. A 1 in row *quality* of $W_Q$, on the left: *it* has quality, so it asks. Before you press: whom will *it* look at?
-# 3. A 1 in row *animal* of $W_K$, on the left.
-#
-# <details name="asks"><summary>At 2: at the animals.</summary>
-#
-# Not yet. A question alone finds nobody: all keys are still empty, and nothing that *it* asks for meets them. Who is
-# found is up to both, the query and the keys.
-#
-# </details>
-# <details name="asks"><summary>At 2: at all words alike, as before.</summary>
-#
-# Yes. The query is (1, 0), but every key is (0, 0), so every score is 0. Who is found is up to both, the query and the
-# keys.
-#
-# </details>
+# 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
+# 2. $W_Q$, row *quality*, left column: *it* has a quality, so *it* asks. Before you press: whom will *it* look at?
+# 3. $W_K$, row *animal*, left column: animals are found.
 
 # %% tags=["hide-input"]
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
 W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
 W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e)
 blank, left, right = torch.zeros(4, 2), torch.tensor([1, 0]), torch.tensor([0, 1])
 settings = {
     "nothing": (blank, blank, blank[:, :1]),
@@ -364,40 +349,43 @@ six = {
     for last in ("thirsty", "sweet")
 }
 won = "All six! You have beaten our head, which gets five."
-display.by_hand(settings, six, FEATURES, it, W_O[:1], name="by-hand", won=won)
+display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
 
 # %% [markdown] name="thirsty-or-sweet"
-# Five of six, but *cats … thirsty* by a hair: 0.38. The two cats take most of the weight, and have no quality to give.
-# Make the question louder, a 2 instead of the 1, and they win: 0.23. A second question helps, the right column: a 1 in row *quality* of $W_Q$
-# and of $W_K$. Now *thirsty* is found twice over, as an animal and as a quality, and the answer is 0.67. That is
-# *our head*; press it. It is the head of the chapters to come.
+# The second press changed nothing: a question finds nobody, as long as all keys are empty. Who is found is up to both.
 #
-# One sentence it gets wrong, *milk … sweet*: no animal is about, but a soft look-up never comes back empty, so *it* brings
-# the quality of *sweet* and its own. **Can you set a head that gets all six?**
+# After the third, five of six are right, but *cats … thirsty* by a hair, 0.38: the two cats take most of the weight, and
+# have no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2, and the cats win. But leave the 2, and let *it*
+# ask for quality, too: a 1 in row *quality* of $W_Q$ and of $W_K$, in the right columns. Now *thirsty* is found twice
+# over, as an animal and as a quality: 0.67, a clear *yes*. That is *our head*, the head of the chapters to come.
+#
+# One answer is still wrong, *milk … sweet*. No animal is about, but a soft look-up never comes back empty, so *it*
+# brings home the quality of *sweet*, and its own. **Can you set a head that gets all six?**
 #
 # <details><summary>A hint</summary>
 #
-# Where no animal is about, the weight has to go somewhere that has nothing to hand over. Every sentence has such a word:
-# *drank* or *vanished*.
+# Where no animal is about, the weight has to go to a word that has nothing to hand over. Every sentence has one: *drank*
+# or *vanished*.
 #
 # </details>
 # <details><summary>Two answers</summary>
 #
-# Begin with our head, and put a 1 into both cells of row *action* of $W_K$. Now the verb is found where nobody fits
-# better, and has no quality. Trained models do this, too: a word that takes the weight nobody needs is an [attention
-# sink](24_windows.ipynb).
+# Begin with our head, and put a 1 into both cells of row *action* of $W_K$. Where nobody fits better, the verb is found,
+# and has no quality. In trained models, a word that takes the weight nobody needs is called an [attention
+# sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
 #
-# Or a head with three numbers, which never looks at the cat: a 2 in row *quality* of $W_Q$, a 2 in row *quality* of
-# $W_K$, and a 1 in row *animal* of $W_V$. It finds the last word and asks whether *that* is an animal's. It is right
-# six times, and knows nothing about who drank.
+# Or set three numbers, the first two on the left: a 2 in row *quality* of $W_Q$ and of $W_K$, and a 1 in row *animal* of
+# $W_V$. This head only looks at the last word, and brings home how much of an animal that is.
 #
 # </details>
 #
-# The fourth matrix, $W_O$, says what the notes are **written as**, in the row of the word that asked. Ours writes them as
-# *animal*. Here is the whole head in two lines, for *cats … thirsty*. The features are e = 4 numbers, query and key have
-# d = 2.
+# What came home is a quality; the news for *it* is: an animal. So a fourth matrix, $W_O$, decides what the notes are
+# **written as**. In a model they are added to the row of the word that asked. Here is our whole head, for *cats …
+# thirsty*. The features are e = 4 numbers, query and key d = 2. ($W_V$ has an empty right column here, so that all
+# three are as wide.)
 
 # %%
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])           # (d, e)
 rows = embed([*CATS[:-1], "thirsty"])                        # (8, 4)
 mixed, weights = attend(rows @ W_Q, rows @ W_K, rows @ W_V)  # (8, 2), (8, 8)
 written = mixed @ W_O                                        # (8, 2) x (2, 4) -> (8, 4)
@@ -433,13 +421,13 @@ print("✓ Our head and the three presses get five of six; both answers above ge
 #
 # <details name="arrow"><summary>Yes: point it at the dot of <em>it</em>.</summary>
 #
-# Try. *Thirsty* stands behind it, in the same direction and twice as far, so it always has twice the score.
+# Try. *Thirsty* stands in the same direction, twice as far, and so has twice the score wherever you point.
 #
 # </details>
 # <details name="arrow"><summary>No.</summary>
 #
-# Right. *Thirsty* stands in the same direction and twice as far, so it always has twice the score; where that is negative,
-# the others win with their 0.
+# Right. *Thirsty* stands in the same direction, twice as far, and so has twice the score wherever you point. Where that
+# is negative, the others win with their 0.
 #
 # </details>
 
@@ -562,9 +550,8 @@ display.divided(by_width, name="wider-and-wider", width=64, query=10)
 # %% [markdown]
 # Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**: change
 # a score a little, and the shares stay as they are, so training (the gradient) hardly learns from such a query. Divided
-# by the root, the largest weight is on average 0.21 at width 4 and 0.24 at width 256: one key can stand out, and does not
-# take all. Dividing by d would be too much: the wider the head, the closer the scores would be to 0, and
-# the weights to equal shares.
+# by the root, the largest weight is 0.21 on average at width 4, and 0.24 at 256: one key can stand out, and does not
+# take all. Divided by d, wide heads would have scores close to 0, and equal shares.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -572,42 +559,8 @@ display.divided(by_width, name="wider-and-wider", width=64, query=10)
 #
 # Weight $w_i$ reacts to score $s_j$ by $\partial w_i / \partial s_j = w_i (\delta_{ij} - w_j)$,
 # where $\delta_{ij}$ is 1 for $i = j$ and 0 otherwise. What a loss sends back to the scores passes through
-# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0. Its size, here, is the
-# root of the sum of its squared entries. From the scores the gradient goes on to the query. Here are both, for the median
-# query and a random loss.
-
-
-# %% tags=["fold-input"]
-def pulls(d: int, power: float) -> tuple[Tensor, Tensor]:
-    """Give, of each query, the size of the softmax's derivative, and of its own gradient.
-
-    The scores are divided by d**power.
-    """
-    query, key = draw(d)
-    source = torch.Generator().manual_seed(1)
-    value, wanted = (torch.randn(m, 16, generator=source) for m in (16, 32))
-    query.requires_grad_()
-    weights = (query @ key.mT / d**power).softmax(-1)  # (n, m)
-    outer = weights[:, :, None] * weights[:, None, :]  # (n, m, m)
-    jacobian = weights.diag_embed() - outer            # (n, m, m)
-    loss = (weights @ value * wanted).sum()
-    (gradient,) = torch.autograd.grad(loss, query)  # (n, d)
-    return jacobian.detach().flatten(1).norm(dim=-1), gradient.norm(dim=-1)
-
-
-rows = {}
-for name, power in {"undivided": 0, "by d": 1, "by √d": 0.5}.items():
-    (narrow, at_64), (wide, at_256) = pulls(64, power), pulls(256, power)
-    medians = [each.median() for each in (narrow, wide, at_64, at_256)]
-    rows[name] = [*medians, at_256.max()]
-columns = ["derivative, d = 64", "d = 256", "gradient, d = 64", "d = 256", "largest"]
-display.show(rows, columns=columns)
-
-# %% [markdown]
-# Undivided, the derivative dies out as the head gets wider, and the median query gets next to nothing. But where two
-# keys happen to score alike, a small change tips everything over, and the largest gradient is huge. Divided by d, the
-# derivative is as steady as with the root, but the gradient is divided by d once more on its way to the query, and
-# becomes smaller the wider the head. With the root, both widths are alike.
+# this matrix. If one weight is nearly 1 and the others nearly 0, every entry of it is nearly 0, and next to nothing
+# passes. Only where two keys happen to score alike, a small change tips everything over.
 
 # %% tags=["proof"]
 row = torch.randn(5, dtype=torch.float64)                                 # (m,)
@@ -623,9 +576,8 @@ print("✓ The formula is what autograd finds.")
 # ## A head that can be trained
 #
 # In a module, an optimiser can train the four matrices. They begin at random, divided by a root, so that a product with
-# them is about as large as what goes in. What goes in are rows of words: those that ask are called `query` here, as in
-# PyTorch's module, and their queries, behind $W_Q$, `q`. Where `query`, `key`
-# and `value` are the same rows, this is **self-attention**.
+# them is about as large as what goes in. As in PyTorch's module, `query`, `key` and `value` are rows of words here;
+# behind the matrices, queries and keys are `q` and `k`. Where all three are the same rows, this is **self-attention**.
 
 
 # %%

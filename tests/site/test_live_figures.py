@@ -86,6 +86,39 @@ def attention_over_training(data):
         yield done, [f"step {step} · on the right letter {reading}"], shown
 
 
+def by_hand(data):
+    one = chapters.load("01_one_head")
+    head = {"Q": torch.zeros(4, 2), "K": torch.zeros(4, 2), "V": torch.zeros(4, 1)}
+    acts = [
+        (None, "", "", 0),
+        (("button", "W_V, quality, 1: 0", ""), "V", (3, 0), 1),
+        (("button", "W_Q, quality, 1: 0", "Enter"), "Q", (3, 0), 1),
+        (("button", "W_K, animal, 1: 0", ""), "K", (0, 0), 1),
+        (("button", "W_Q, quality, 1: 1", ""), "Q", (3, 0), 2),
+        (("button", "W_Q, quality, 2: 0", ""), "Q", (3, 1), 1),
+        (("button", "W_K, quality, 2: 0", ""), "K", (3, 1), 1),
+        (("button", "W_K, action, 1: 0", ""), "K", (2, 0), 1),
+        (("button", "W_K, action, 2: 0", ""), "K", (2, 1), 1),
+    ]
+    counts = []
+    for done, letter, place, number in acts:
+        if letter:
+            head[letter][place] = number
+        written, right = [], 0
+        for sentence in data["sentences"]:
+            x = one.embed(sentence["words"])
+            q, k, v = (x @ matrix for matrix in head.values())
+            collected = one.attend(q, k, v)[0][data["query"], 0]
+            says = (collected > v.mean() + 1e-6).item()
+            right += says == sentence["yes"]
+            mark = "✓" if says == sentence["yes"] else "✗"
+            written.append(f"{collected:.2f} {'yes' if says else 'no'} {mark}")
+        counts.append(right)
+        yield done, [f"{right} of 6 right"], {".aa-stage .aa-answers b": written}
+    assert counts == [3, 3, 3, 5, 4, 3, 5, 5, 6], counts
+    yield ("button", "our head", ""), ["The query of “it” is (2, 1). 5 of 6 right."], {}
+
+
 def cache_filling(data):
     total = {True: [0, 0], False: [0, 0]}
     for cached, name in ((True, "with a cache"), (False, "without")):
@@ -315,31 +348,21 @@ def mask_merger(data):
 def needle(data):
     across, up = data["query"]
     least = data["reach"][0]
-    for done, which, query, found in [
-        (None, 0, (across, up), ""),
-        (("button", "sweet", ""), 1, (across, up), ""),
-        (("slider", "asks for animal", "Home"), 1, (least, up), "You found it: "),
-        (("button", "thirsty", ""), 0, (least, up), "You found it: "),
+    for done, query in [
+        (None, (across, up)),
+        (("slider", "asks for animal", "Home"), (least, up)),
+        (("slider", "asks for quality", "Home"), (least, least)),
     ]:
-        names, keys, counts, values = zip(*data["sentences"][which][1], strict=True)
+        names, keys, counts = zip(*data["keys"], strict=True)
         scores = torch.tensor(keys).double() @ torch.tensor(query).double()  # (m,)
         powers = (scores / math.sqrt(2)).exp()                               # (m,)
         weights = powers / (powers * torch.tensor(counts)).sum()             # (m,)
-        whole = (weights * torch.tensor(counts)) @ torch.tensor(values).double()
         each = [f"{name} {weight:.2f}" for name, weight in zip(names, weights, strict=True)]
         shown = [f"{score:.1f}".replace("-", "−") for score in scores]
         parts = zip(names, shown, (f"{weight:.2f}" for weight in weights), strict=True)
-        verdict = "yes" if whole > 3 / 8 else "no"
-        texts = ["score", "weight", f"{whole:.2f} of quality: {verdict}", "it collects"]
-        texts += [text for row in parts for text in row]
-        yield (
-            done,
-            [
-                f"Weights: {', '.join(each)}.",
-                f"of quality. “It” = animal? {verdict}. {found}".strip(),
-            ],
-            {".aa-stage .aa-panels > :last-child text": texts},
-        )
+        texts = ["score", "weight"] + [text for row in parts for text in row]
+        said = [f": {', '.join(each)}."]
+        yield done, said, {".aa-stage .aa-panels > :last-child text": texts}
 
 
 def rooms(data):
@@ -531,31 +554,6 @@ def rounds(data):
             ".aa-stage svg text": data["words"],
         }
         yield done, [said, f"Size of the numbers: {x.std():.2f}."], shown
-
-
-def scoreboard(data):
-    one = chapters.load("01_one_head")
-    names = [row["sentence"] for row in data["rows"]]
-    assert len(names) == 6
-    bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
-    yield None, ["Guess what the head says"], {bold: [""] * 6, small: [""] * 6}
-    foreseen = 0
-    shown, guessed = [""] * 6, [""] * 6
-    for done, place in enumerate((5, 0, 3), 1):
-        *beginning, _, last = names[place].split()
-        x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
-        mixed, _ = one.attend(x @ one.W_Q, x @ one.W_K, x @ one.W_V)
-        number = mixed[5, 0].item()
-        says = "yes" if number > 3 / 8 else "no"
-        right = "right" if (says == "yes") == (last == "thirsty") else "wrong"
-        foreseen += says == "no"
-        shown[place] = f"{number:.2f}: {says}, {right}"
-        guessed[place] = f"your guess: no {'✓' if says == 'no' else '✗'}"
-        head = f"the head is right in {done - 1} of {done}."  # the first is its mistake
-        act = ("button", f"no: {names[place]}", "")
-        said = [f"that is {right}", f"You foresaw {foreseen} of {done}; {head}"]
-        yield act, said, {bold: list(shown), small: list(guessed)}
-    yield ("button", f"yes: {names[5]}", "Enter"), [f"You foresaw {foreseen} of 3"], {}
 
 
 def duel(data):

@@ -299,23 +299,16 @@ def test_the_merged_masks_are_drawn():
 
 def test_the_needle_gives_the_head_of_the_chapter_its_weights():
     one = chapters.load("01_one_head")
-    it, x = one.WORDS.index("it"), one.EMBEDDINGS.double()
-    query, keys = (x @ one.W_Q.double())[it], x @ one.W_K.double()  # (d,), (m, d)
-    both = {"thirsty": (keys, (x @ one.W_V.double())[:, 0])}
-    axes = ("animal", "quality")
-    figure = display.needle(query, both, one.WORDS[:-1], axes, who="it", name="try")
-    ((_, shown),) = given(figure)["sentences"]
+    query, keys = (one.EMBEDDINGS @ one.W_Q)[5], one.EMBEDDINGS @ one.W_K  # (d,), (m, d)
+    figure = display.needle(query, keys, one.WORDS, ("animal", "quality"), who="it", name="try")
+    shown = given(figure)["keys"]
     for direction in ([2, 1], [-1, 0.3]):
         asked = torch.tensor(direction).double()  # (d,)
-        expected = (keys @ asked / math.sqrt(2)).softmax(-1).tolist()
+        expected = (keys.double() @ asked / math.sqrt(2)).softmax(-1).tolist()
         of = dict(zip(one.WORDS, expected, strict=True))
         weights = script("needle")("weigh", direction, shown)
         assert weights == pytest.approx([of.get(word, expected[0]) for word, *_ in shown])
     assert "cat at (3, 0) scores 6 and gets 0.46" in figure.text
-    other = one.SWEET_EMBEDDINGS.double()
-    both["sweet"] = (other @ one.W_K.double(), (other @ one.W_V.double())[:, 0])
-    figure = display.needle(query, both, one.WORDS[:-1], axes, who="it", name="try")
-    assert "With “sweet”: cat 0.80, it 0.10, sweet 0.05; “it” collects 0.19." in figure.text
 
 
 def test_what_a_word_collects_is_drawn_and_told_of_every_sentence():
@@ -351,22 +344,14 @@ def test_a_bar_beyond_the_line_answers_the_question():
     scenes = {
         (at,): (["a", "b"], torch.tensor([w, 1 - w]), values) for at, w in (("x", 0.2), ("y", 0.8))
     }
-    given = {"line": (1.0, "no", "yes"), "asks": "Warm?", "receives": ["y"]}
+    given = {"line": (1.0, "no", "yes"), "asks": "Warm?"}
     figure = display.collects({"at": ["x", "y"]}, scenes, ["wet", "warm"], 1, name="try", **given)
     told = list(parse(figure).select_one("p").stripped_strings)
     assert told == [
         "x: Warm? no: “b” collects 0.00 of wet and 0.40 of warm.",
-        "y: Warm? yes: “b” receives 0.00 of wet and 1.60 of warm.",
+        "y: Warm? yes: “b” collects 0.00 of wet and 1.60 of warm.",
     ]
-    line = 'stroke-dasharray="4 3"'
-    assert line in figure.html
-    figure = display.collects(
-        *({"at": ["x", "y"]}, scenes, ["wet", "warm"], 1), name="try", unjudged=["x"], **given
-    )
-    told = list(parse(figure).select_one("p").stripped_strings)
-    assert told[0] == "x: “b” collects 0.00 of wet and 0.40 of warm."
-    assert told[1].startswith("y: Warm? yes: ")
-    assert line not in figure.html, "the picture is of the first, which is not judged"
+    assert 'stroke-dasharray="4 3"' in figure.html
 
 
 def test_what_a_word_looks_at_is_not_said_to_be_collected():
@@ -385,18 +370,40 @@ def test_a_wider_head_gives_one_key_more_unless_it_is_divided():
     assert width["usual"] == ["0.93", "0.81"]
 
 
-def test_a_scoreboard_counts_what_the_head_got_right():
-    sentences = {"a & b": (0.5, True, "So."), "c": (0.2, False, "No."), "d": (0.6, False, "Oh.")}
-    figure = display.scoreboard(sentences, 0.4, "Is it?", name="try", end="Oh.")
-    rows = given(figure)["rows"]
-    assert [(row["number"], row["says"], row["right"]) for row in rows] == [
-        ("0.50", "yes", True),
-        ("0.20", "no", True),
-        ("0.60", "yes", False),
-    ]
-    assert "d: Is it? 0.60, yes, wrong. Oh. The head is right in 2 of 3. Oh." in figure.text
-    bars = [float(bar["width"]) for bar in parse(figure).select("rect")]
-    assert bars == [pytest.approx(row["wide"]) for row in rows]
+def test_a_head_set_by_hand_answers_as_attention_does():
+    one = chapters.load("01_one_head")
+    blank, six = torch.zeros(4, 2), {}
+    for words in (one.WORDS, one.CATS, one.MILK):
+        for last in ("thirsty", "sweet"):
+            said = [*words[:-1], last]
+            six[f"{words[0]} … {last}"] = said, one.embed(said), last == "thirsty"
+    ours = one.W_Q, one.W_K, one.W_V[:, :1]
+    settings = {"nothing": (blank, blank, blank[:, :1]), "our head": ours}
+    figure = display.by_hand(settings, six, one.FEATURES, 5, name="try", won="All!")
+    data, call = given(figure), script("by_hand")
+    draw, answers = torch.Generator().manual_seed(0), []
+    heads = [matrices for _, matrices in data["settings"]]
+    for _ in range(3):
+        drawn = torch.randint(3, (3, 4, 2), generator=draw)
+        heads.append([*drawn[:2].tolist(), drawn[2, :, :1].tolist()])
+    for head in heads:
+        for sentence in data["sentences"]:
+            x = torch.tensor(sentence["rows"]).double()
+            q, k, v = (x @ torch.tensor(matrix).double() for matrix in head)
+            mixed, weights = one.attend(q, k, v[:, :1])
+            found = call("ask", head, sentence["rows"], 5)
+            assert found["weights"] == pytest.approx(weights[5].tolist())
+            assert found["sum"] == pytest.approx(mixed[5, 0].item())
+            assert found["yes"] == (mixed[5, 0] > v[:, 0].mean() + 1e-6).item()
+            answers.append(found | {"right": found["yes"] == sentence["yes"]})
+    nothing, ours = answers[:6], answers[6:12]
+    said = "“It” asks for nothing. It looks at all words alike. Nobody hands anything over."
+    assert call("tell", nothing[0], nothing, "All!") == f"{said} 3 of 6 right: it always says no."
+    assert call("tell", ours[0], ours, "All!") == "The query of “it” is (2, 1). 5 of 6 right."
+    told = call("tell", ours[0], [{"right": True, "yes": True}], "All!")
+    assert told == "The query of “it” is (2, 1). 1 of 1 right. All!"
+    assert "cats … thirsty: 0.67, yes, right; " in figure.text
+    assert "milk … sweet: 0.90, yes, wrong." in figure.text
 
 
 def test_a_mix_lies_between_what_is_mixed():

@@ -147,24 +147,6 @@ def test_what_heads_add_is_summed():
     assert texts(two_glasses()).count("−4.00") == 2, "what head 2 adds, and the sum"
 
 
-def test_a_row_goes_through_a_matrix():
-    row, matrix = torch.tensor([1.0, 0, 3]), torch.zeros(3, 3)
-    matrix[2, 1] = 2
-    figure = display.through_matrix(row, matrix, "a", ["x", "y", "z"], "y", name="one")
-    assert "1 0 3, times the matrix is its query, 0 6 0." in figure.text
-    assert texts(figure).count("y") == 1 + 2, "beside the matrix, over it and over the query"
-
-
-def test_each_matrix_of_a_head_names_what_it_joins():
-    ask, find = torch.zeros(2, 3, 2).unbind()  # (e, 2) each
-    give, write = torch.zeros(3, 1), torch.zeros(1, 3)
-    ask[1, 0], find[2, 1], give[2, 0], write[0, 1] = 5, 6, 7, 8
-    figure = display.four_matrices((ask, find, give, write), ["x", "y", "z"], [0, 2], 2, name="f")
-    said = "y asks for x, 5. W_K: z found by z, 6. W_V: z hands over z, 7. W_O: z written as y, 8."
-    assert said in figure.text
-    assert [text for text in texts(figure) if text in "5678"] == ["5", "6", "7", "8"]
-
-
 def test_lines_of_one_word_alone_are_those_that_are_lit():
     alone = display.attention_lines(weights(3, 3)[1], WORDS, 1, name="alone")
     assert alone.text == some_lines().text

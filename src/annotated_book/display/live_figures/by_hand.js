@@ -80,7 +80,7 @@ export default {
     el.append(
       element("div", { class: "aa-collects" }, grids, look.root),
       element("div", { class: "aa-answers" }, ...lines.map(({ root }) => root)),
-      element("div", { class: "aa-controls aa-endings" }, "set", ...presets),
+      element("div", { class: "aa-controls aa-endings" }, "set to", ...presets),
       said,
     );
     show();
@@ -116,6 +116,7 @@ function drawLine(name, choose) {
   const show = ({ sum, average, yes, right }, chosen) => {
     bar.style.width = `${Math.min(100, average && (100 * sum) / average / MOST)}%`;
     verdict.textContent = `${sum.toFixed(2)} ${yes ? "yes" : "no"} ${right ? "✓" : "✗"}`;
+    root.classList.toggle("aa-wrong", !right);
     root.setAttribute("aria-pressed", String(chosen));
   };
   return { root, show };

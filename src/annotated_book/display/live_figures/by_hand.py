@@ -1,9 +1,10 @@
-"""A head set by hand: matrices whose cells the reader presses, and what becomes of each sentence."""
+"""A head set by hand: matrices whose cells are pressed, and what becomes of each sentence."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -14,7 +15,7 @@ from annotated_book.display.live_figures.collects import places
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _PARTS = [("Q", "asks for", "n"), ("K", "found by", "m"), ("V", "hands over", "m")]
-_WIDE, _HIGH = 18, 20  # of a cell: on a phone, nine of them are to stand side by side
+_CELL = 20
 Head = tuple[Tensor, Tensor, Tensor]
 
 
@@ -23,7 +24,6 @@ def by_hand(
     sentences: Mapping[str, tuple[Sequence[str], Tensor, bool]],
     features: Sequence[str],
     query: int,
-    write: Tensor,
     *,
     name: str,
     won: str,
@@ -36,9 +36,8 @@ def by_hand(
         settings: matrices under their names: what asks and is found, (e, d), and what is handed
             over, (e, 1). Alive, the figure begins with the first; the picture is of the last.
         sentences: under the name of each its words, their rows, (m, e), and whether yes is right.
-        features: e names; the first and the last are what query and key count in the picture.
+        features: e names.
         query: the place of the word that asks, in every sentence.
-        write: (1, e), what the last matrix makes of the value.
         name: the figure's name, see ``finish``.
         won: what is said when all answers are right.
     """
@@ -50,7 +49,7 @@ def by_hand(
         )
         told.append(f"With {setting}, it collects {of}.")
     *_, shown = settings.values()
-    static = _picture((*shown, write), features, name, " ".join(told))
+    static = _picture(shown, features, name, " ".join(told))
     data = {
         "parts": [list(part) for part in _PARTS],
         "features": list(features),
@@ -71,7 +70,7 @@ def by_hand(
         "query": query,
         "won": won,
     }
-    return live(static, "by_hand", data, room=(470, 700))
+    return live(static, "by_hand", data, room=(410, 720))
 
 
 def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
@@ -83,43 +82,29 @@ def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
     return f"{collected:.2f}, {'yes' if says else 'no'}, {'right' if says == yes else 'wrong'}"
 
 
-def _picture(four: tuple[Tensor, ...], features: Sequence[str], name: str, more: str) -> Output:
-    """Draw the four matrices of a head, with the names of their rows and columns."""
-    drawing, (ax,) = panels(342, 184)
-    ax.set(xlim=(0, 342), ylim=(184, 0))
+def _picture(head: Head, features: Sequence[str], name: str, more: str) -> Output:
+    """Draw the matrices of a head, with the names of their rows."""
+    drawing, (ax,) = panels(300, 124)
+    ax.set(xlim=(0, 300), ylim=(124, 0))
     ax.axis("off")
 
-    def text(left: float, y: float, words: str, **look: Any) -> None:
-        ax.text(left, y, words, **{"fontsize": 12, "va": "center", "ha": "center"} | look)
+    def text(x: float, y: float, words: str, **look: Any) -> None:
+        middle: dict[str, Any] = {"va": "center", "ha": "center"}
+        ax.text(x, y, words, **{"fontsize": 12} | middle | look)
 
-    query, value, said, left, top = [features[0], features[-1]], [features[-1]], [], 52.0, 112
+    said = []
     for i, feature in enumerate(features):
-        text(left - 5, top + _HIGH * i, feature, ha="right")
-    parts = *_PARTS, ("O", "written as", "h")
-    for at, (matrix, (short, role, letter)) in enumerate(zip(four, parts, strict=True)):
-        rows, columns = [
-            (features, query),
-            (features, query),
-            (features, value),
-            (value, features),
-        ][at]
-        left += (0, 18, 40, 62)[at]
-        middle = left + _WIDE * len(columns) / 2
-        text(middle, 9, f"$W_{short}$", fontsize=17.5)
+        text(62, 52 + _CELL * i, feature, ha="right")
+    for part, (matrix, (short, role, letter)) in enumerate(zip(head, _PARTS, strict=True)):
+        middle = 104 + 76 * part
+        text(middle, 10, f"$W_{short}$", fontsize=17.5)
         text(middle, 31, role)
-        for j, column in enumerate(columns):
-            text(left + _WIDE * (j + 0.5), 98, column, rotation=90, va="bottom")
-        for i, row in enumerate(matrix.tolist()):
-            for j, number in enumerate(row):
-                corner = left + _WIDE * j, top + _HIGH * (i - 0.5)
-                fill = to_rgba(COLOURS[letter], 0.25) if number else "none"
-                look: Any = {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.6}
-                ax.add_patch(Rectangle(corner, _WIDE, _HIGH, **look))
-                ink = "black" if number else FAINT
-                text(left + _WIDE * (j + 0.5), top + _HIGH * i, f"{number:.0f}", color=ink)
-                if number:
-                    said.append(f"W_{short}: {rows[i]} {role} {columns[j]}, {number:.0f}.")
-        if rows is value:
-            text(left - 5, top, value[0], ha="right")
-        left += _WIDE * len(columns)
+        for (i, j), number in np.ndenumerate(matrix.numpy()):
+            x, y = middle + _CELL * (j - matrix.size(1) / 2), 52 + _CELL * i
+            fill = to_rgba(COLOURS[letter], 0.25) if number else "none"
+            look: Any = {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.6}
+            ax.add_patch(Rectangle((x, y - _CELL / 2), _CELL, _CELL, **look))
+            text(x + _CELL / 2, y, f"{number:.0f}", color="black" if number else FAINT)
+            if number:
+                said.append(f"W_{short}, {features[i]}, {j + 1}: {number:.0f}.")
     return finish(drawing, name=name, alt=" ".join([*said, "All other numbers are 0.", more]))
