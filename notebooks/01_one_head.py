@@ -321,9 +321,10 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product takes
 # each row of the matrix as many times as the word has of that row's feature, and adds up the rows.
 #
-# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. For six sentences the head answers one
-# question: is *it* an animal? The head says *yes* where *it* collects more than it would by looking at all words alike.
-# That height is the thin line in each bar. Build the plan in three presses:
+# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
+# looks there, and in green what that word hands over. For six sentences the head says whether *it* is an animal: *yes*,
+# if *it* collects more than it would by looking at all words alike, the thin line in each bar. Build the plan in three
+# presses:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
 # 2. $W_Q$, row *quality*, left column: *it* has a quality, so *it* asks. Before you press: whom will *it* look at?
@@ -352,12 +353,15 @@ won = "All six! You have beaten our head, which gets five."
 display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
 
 # %% [markdown] name="thirsty-or-sweet"
-# The second press changed nothing: a question finds nobody, as long as all keys are empty. Who is found is up to both.
+# The second press changed nothing: a question finds nobody while all keys are empty. Who is found is up to both, the
+# query and the keys.
 #
-# After the third, five of six are right, but *cats … thirsty* by a hair, 0.38: the two cats take most of the weight, and
-# have no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2, and the cats win. But leave the 2, and let *it*
-# ask for quality, too: a 1 in row *quality* of $W_Q$ and of $W_K$, in the right columns. Now *thirsty* is found twice
-# over, as an animal and as a quality: 0.67, a clear *yes*. That is *our head*, the head of the chapters to come.
+# The third makes five of six right, but *cats … thirsty* by a hair, 0.38: the two cats take most of the weight, and have
+# no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2, and the cats win.
+#
+# Leave the 2, and let *it* ask for quality, too: a 1 in row *quality* of $W_Q$ and of $W_K$, in the right columns. Now
+# *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of the
+# chapters to come.
 #
 # One answer is still wrong, *milk … sweet*. No animal is about, but a soft look-up never comes back empty, so *it*
 # brings home the quality of *sweet*, and its own. **Can you set a head that gets all six?**
@@ -380,9 +384,9 @@ display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
 # </details>
 #
 # What came home is a quality; the news for *it* is: an animal. So a fourth matrix, $W_O$, decides what the notes are
-# **written as**. In a model they are added to the row of the word that asked. Here is our whole head, for *cats …
-# thirsty*. The features are e = 4 numbers, query and key d = 2. ($W_V$ has an empty right column here, so that all
-# three are as wide.)
+# **written as**, before a model adds them to the row of the word that asked. Here is our whole head, for *cats … thirsty*.
+# The features are e = 4 numbers, query and key d = 2, so the root is √2. ($W_V$ has an empty right column here, so
+# that all three are as wide.)
 
 # %%
 W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])           # (d, e)
