@@ -323,7 +323,7 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
 # looks there, and in green what that word hands over. For six sentences the head says whether *it* is an animal: *yes*,
-# if *it* collects more than it would by looking at all words alike, the thin line in each bar. Build the plan in three
+# if *it* collects more than it would by looking at all words alike (the thin line in each bar). Build the plan in three
 # presses:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
@@ -353,7 +353,7 @@ won = "All six! You have beaten our head, which gets five."
 display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
 
 # %% [markdown] name="thirsty-or-sweet"
-# The second press changed nothing: a question finds nobody while all keys are empty. Who is found is up to both, the
+# The second press moved nothing: a question finds nobody while all keys are empty. Who is found is up to both, the
 # query and the keys.
 #
 # The third makes five of six right, but *cats … thirsty* by a hair, 0.38: the two cats take most of the weight, and have
