@@ -6,16 +6,23 @@
 # *6 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# On a CPU, `nn.MultiheadAttention` with eight heads evaluates 2,048 tokens in 109 ms. You have no use for the attention
-# weights that come back, so you write `need_weights=False`. Now it takes 98. For such calls PyTorch has a shortcut of its
+# Two lines decide. The first is for heads that you have cut yourself, the second for PyTorch's class:
+#
+# ```python
+# heads = F.scaled_dot_product_attention(q, k, v)     # returns no weights
+# output, _ = attention(x, x, x, need_weights=False)  # returns None for them
+# ```
+#
+# But to return no weights is not to make none. On a CPU, `nn.MultiheadAttention` with eight heads evaluates 2,048 tokens in 109 ms. You have no use for the
+# attention weights that come back, so you write `need_weights=False`. Now it takes 100. For such calls PyTorch has a shortcut of its
 # own, the **fast path**. How long will the call take once you switch the shortcut off?
 #
-# <details name="shortcut"><summary>More than 98 ms. It is a shortcut.</summary>
+# <details name="shortcut"><summary>More than 100 ms. It is a shortcut.</summary>
 #
 # On short sequences, yes. On this one the call takes 56 without it.
 #
 # </details>
-# <details name="shortcut"><summary>Less than 98 ms.</summary>
+# <details name="shortcut"><summary>Less than 100 ms.</summary>
 #
 # Right: 56. The fast path computes the weights that you declined.
 #
@@ -43,70 +50,55 @@ from annotated_book.measured import find  # gives you the cases of a section
 warnings.filterwarnings("ignore", message=".*nested tensors is in prototype stage")
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
 LONG = {"size": [1, 2048, 512, 8], "mode": "inference"}
-ORANGE, BLUE = display.COLOURS["h"], display.COLOURS["n"]
-CALLS = {"mask": "none", "memory": "returned", "weights": True} | LONG
-
-
-# %% tags=["hide-input"]
-
-
-def bars(ax, times: dict, hues: list[str], unit: str = "", decimals: int = 0) -> str:
-    """Draw a bar for each time, with its number behind it, and say them."""
-    pairs = len(times) // 2 if isinstance(next(iter(times)), tuple) else 0
-    places = [y + 0.4 * (y // 2) * (pairs > 0) for y in range(len(times))]
-    for y, time, hue in zip(places, times.values(), hues):
-        ax.barh(y, time, 0.7, color=hue)
-        ax.text(time, y, f"\u2002{time:,.{decimals}f}{unit}", va="center", fontsize=12)
-    ax.set(xlim=(0, 1.3 * max(times.values())), ylim=(places[-1] + 0.5, -0.5), xticks=[])
-    labels = [name for name, _ in [*times][::2]] if pairs else [*times]
-    ax.set_yticks([y + 0.5 for y in places[::2]] if pairs else places, labels)
-    ax.spines["bottom"].set_visible(False)
-    ax.tick_params(labelsize=12, length=0)
-    names = [", ".join(name) if pairs else name for name in times]
-    return ". ".join(
-        f"{x}: {time:.{decimals}f}{unit}" for x, time in zip(names, times.values())
-    )
-
+CALLS = {"memory": "returned", "weights": False} | LONG
+KINDS = {
+    "none": "no mask",
+    "causal": "the causal mask",
+    "boolean": "booleans, (n, m)",
+    "floats": "floats, (n, m)",
+    "boolean, every head": "booleans for every head",
+}
 
 # %% tags=["hide-input"]
-(asked,), (turns,) = find("final class", **CALLS), find("fast path", **LONG)
-(ours_asked,), (ours_not,) = (
-    find("final class", **CALLS | {"weights": weights}) for weights in (True, False)
-)
+(asked,) = find("final class", **CALLS | {"weights": True, "mask": "none"})
+(turns,) = find("fast path", **LONG)
 found = {}
-for mask in ("none", "causal", "floats", "boolean", "boolean, every head"):
-    for mode in ("inference", "forward"):
-        chosen = CALLS | {"mask": mask, "weights": False, "mode": mode}
-        (row,) = find("final class", **chosen) + find(mask, **chosen)
-        found[mask, mode] = row["milliseconds"]["PyTorch"]
-switched = [turns["milliseconds"][name] for name in ("fast path", "fast path off")]
-changes = {
-    "need_weights=False": (asked["milliseconds"]["PyTorch"], switched[0]),
-    "… and no fast path": switched,
-    "… under a mask": (found["boolean", "inference"], found["boolean", "forward"]),
-    "one mask for all heads": [
-        found[name, "forward"] for name in ("boolean, every head", "boolean")
-    ],
-    "in the book's class": [
-        row["milliseconds"]["final class"] for row in (ours_asked, ours_not)
-    ],
-}
+for mask in KINDS:
+    (row,) = find("final class", mask=mask, **CALLS) + find(mask, mask=mask, **CALLS)
+    found[mask] = [row["milliseconds"][made] for made in ("PyTorch", "bare minimum")]
+on, off = (turns["milliseconds"][name][MIDDLE] for name in ("fast path", "fast path off"))
+with_, without = asked["milliseconds"]["PyTorch"][MIDDLE], found["none"][0][MIDDLE]
+print(f"with weights {with_:.0f} ms, without {without:.0f} ms")
+print(f"without, taking turns: fast path on {on:.0f} ms, off {off:.0f} ms")
+
+# %% [markdown]
+# Now give the class a mask, in evaluation, still without weights and with the fast path on. Beside each call in orange stands the
+# same work in blue: the class's projections, and the function between them. One pair is nearly equal. Why?
 
 # %% tags=["hide-input"]
-took = {
-    (name, when): time[MIDDLE]
-    for name, pair in changes.items()
-    for when, time in zip(("before", "after"), pair)
-}
-drawing, (ax,) = display.panels(350, 300)
-told = bars(ax, took, [ORANGE, BLUE] * len(changes), " ms")
-alt = f"Milliseconds of a call before and after a change. {told}."
-caption = (
-    "Orange: before the change. Blue: after it. The last pair is need_weights=False again. "
-    "The blue bar of “under a mask” and both bars of “one mask for all heads” are of "
-    "training mode, which is always off the fast path."
-)
-display.finish(drawing, name="what-each-change-brings", alt=alt, caption=caption)
+drawing, (ax,) = display.panels(560, 290)
+said = []
+for y, (mask, pair) in enumerate(found.items()):
+    for shift, time, hue in zip((0, 0.38), pair, ("h", "n")):
+        ax.barh(y + shift, time[MIDDLE], 0.34, color=display.COLOURS[hue])
+        label = f"\u2002{time[MIDDLE]:.0f} ms"
+        ax.text(time[MIDDLE], y + shift, label, va="center", fontsize=12)
+    class_, function = (time[MIDDLE] for time in pair)
+    said.append(f"{KINDS[mask]}: class {class_:.0f}, function {function:.0f}")
+ax.set(xlim=(0, 290), ylim=(4.7, -0.3), xticks=[])
+ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
+ax.spines["bottom"].set_visible(False)
+ax.tick_params(labelsize=12, length=0)
+alt = f"Milliseconds under each mask. {'. '.join(said)}."
+caption = "Orange: the class, with need_weights=False. Blue: the function. Both took turns."
+display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
+
+# %% [markdown]
+# <details><summary>Why are floats as fast in the class?</summary>
+#
+# The class's fast path does not take masks of floats. So this call alone kept off it, and ran the function.
+#
+# </details>
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -115,22 +107,21 @@ with torch.no_grad():
     torch.backends.mha.set_fastpath_enabled(False)
     outputs.append(theirs(x, x, x, need_weights=False)[0])
     torch.backends.mha.set_fastpath_enabled(True)
+    packed = F.linear(x, theirs.in_proj_weight, theirs.in_proj_bias).unflatten(
+        -1, (3, 8, 6)
+    )
+    heads = F.scaled_dot_product_attention(*packed.permute(2, 0, 3, 1, 4))
+    outputs.append(theirs.out_proj(heads.transpose(1, 2).flatten(2)))
 for output in outputs[1:]:
     torch.testing.assert_close(output, outputs[0])
-assert [round(time) for time in took.values()] == [
-    109,
-    98,
-    98,
-    56,
-    201,
-    72,
-    116,
-    72,
-    113,
-    58,
-]
-assert all(after[2] < before[0] for before, after in changes.values())
-print("✓ The call of the first four bars gives the same output, whatever you decline.")
+assert turns["milliseconds"]["fast path off"][2] < turns["milliseconds"]["fast path"][0]
+for mask, (by_class, by_function) in found.items():
+    assert by_function[2] < by_class[0]
+    assert by_class[MIDDLE] / by_function[MIDDLE] > 1.65 or mask == "floats"
+assert found["floats"][0][MIDDLE] / found["floats"][1][MIDDLE] < 1.1
+print(
+    "✓ The four ways without a mask give the same output; all pairs but one are far apart."
+)
 
 # %% [markdown]
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same, but every
@@ -140,15 +131,14 @@ print("✓ The call of the first four bars gives the same output, whatever you d
 # | it is printed because your call … | decline it by |
 # |---|---|
 # | … [asks for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` |
-# | … takes PyTorch's [fast path](#cell-id=the-fast-path), on a long sequence | switching it off |
-# | … takes the fast path with a [mask](#cell-id=the-price-of-a-mask) | switching it off |
-# | … brings a mask for every head | one mask for all: `(n, m)` or `(b, m)` |
+# | … takes PyTorch's [fast path](#cell-id=the-fast-path), on a long sequence or with a mask | switching it off |
+# | … brings a [mask for every head](#cell-id=the-price-of-a-mask) | one mask for all: `(n, m)` or `(b, m)` |
 # | … brings heads that the fused kernel [refuses](#cell-id=which-kernel-runs) | four axes, the last in one piece |
 # | … trains with dropout on the weights, 0.1 in `nn.TransformerEncoderLayer` by default | `layer.self_attn.dropout = 0.0` |
 #
-# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. A time here is of one call
-# without gradients, unless a label says otherwise: b = 1, n = 2,048, width e = 512, h = 8, the median of at least seven
-# rounds. `make bench`, in this book's repository, measures yours (on Linux).
+# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. All times above are medians of at least
+# seven rounds on the machine below, for b = 1, n = 2,048, width e = 512 and h = 8, in evaluation and without gradients. `make bench`, in this book's repository, measures
+# yours (on Linux).
 
 # %% tags=["hide-input"]
 RUN = measured.load()["provenance"]
@@ -188,8 +178,8 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # Step by step, every score goes down to memory and comes up again; so does every weight. PyTorch's
 # **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
-# [Tiles](23_tiles.ipynb). [The book's class](07_multihead_attention.ipynb) takes half the time without its weights. In
-# training, without dropout, it takes a tenth of the memory, and less the longer your sequences are.
+# [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights,
+# [the book's class](07_multihead_attention.ipynb) trains in a tenth of the memory, and in less the longer your sequences are.
 
 # %% tags=["proof"]
 peaks = {row["name"]: row for row in measured.load()["memory"]}
@@ -199,43 +189,45 @@ two, four = zip(
 assert two[1] / two[0] < 0.1
 assert four[0] / two[0] > 3.7
 assert four[1] / two[1] < 2.1
-assert (
-    ours_not["milliseconds"]["final class"][2]
-    < 0.55 * ours_asked["milliseconds"]["final class"][0]
-)
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
 # %% [markdown] name="the-fast-path"
 # ## When does the fast path run?
 #
 # The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
-# step by step. So it pays on short sequences, and on long ones only if you want the weights.
+# step by step. So it pays on short sequences. How long does a call without weights take on it, if the same call off it takes 1?
+
+# %% tags=["hide-input"]
+lasts = {}
+for row in sorted(find("fast path"), key=lambda row: row["size"][1]):
+    b, n, e, _ = row["size"]
+    ratio = row["ratios"]["fast path off"]["fast path"]
+    lasts[f"n = {n:,} (b = {b}, e = {e})"] = ratio
+drawing, (ax,) = display.panels(560, 150)
+for y, ratio in enumerate(lasts.values()):
+    ax.barh(y, ratio[MIDDLE], 0.6, color=display.COLOURS["h"])
+    ax.text(ratio[MIDDLE], y, f"\u2002{ratio[MIDDLE]:.2f}", va="center", fontsize=12)
+ax.axvline(1, color="#808080", lw=1.5, ls="--")
+ax.set(xlim=(0, 2.1), ylim=(2.5, -0.5), xticks=[1])
+ax.set_xticklabels(["off the fast path"])
+ax.set_yticks(range(3), lasts)
+ax.tick_params(labelsize=12, length=0)
+alt = "; ".join(f"{size}: {ratio[MIDDLE]:.2f}" for size, ratio in lasts.items())
+display.finish(
+    drawing, name="fast-path", alt=f"Time on the fast path by time off it. {alt}."
+)
 
 # %% tags=["proof"]
-pays, wanted = {}, {}
-for row in find("fast path"):
-    n = row["size"][1]
-    on, off = (
-        find("final class", **CALLS | {"size": row["size"], "mode": mode})[0][
-            "milliseconds"
-        ]
-        for mode in ("inference", "forward")
-    )
-    pays[n] = (
-        1 / row["ratios"]["fast path off"]["fast path"][MIDDLE]
-    )  # time off it by time on it
-    wanted[n] = off["PyTorch"][MIDDLE] / on["PyTorch"][MIDDLE]
-assert pays[128] > 1.1 > 0.8 > pays[512] > pays[2048]
-assert min(wanted.values()) > 1.25
-assert 1.3 < wanted[2048] < 1.35
+short, middle, long = lasts.values()
+assert short[2] < 1 < middle[0]
+assert middle[2] < long[0]
 print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512 and 2,048.")
 
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
 # are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, `nn.TransformerEncoder` included (whose layer
-# also [misreads masks of floats](16_masks_in_the_wild.ipynb) on it). A call that does ask for weights then takes a third
-# longer, at 2,048 tokens.
+# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, short calls and `nn.TransformerEncoder` included
+# (whose layer also [misreads masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) on it).
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -322,42 +314,12 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Evaluated without weights, PyTorch's class takes 201 ms for a boolean mask, and 66 for the same mask as floats. Should
-# you convert your masks to floats?
+# Look at the chart again. Under a boolean mask the class takes 201 ms, and under the same mask as floats 66. Should you convert your masks
+# to floats? No: it is not the booleans that are slow, but the path. Between the projections, the function takes 65 for the booleans. Switch the
+# path off, and keep them.
 #
-# <details name="floats"><summary>Yes. It takes a third of the time.</summary>
-#
-# So it does, and you would have to do it in every call. Look what the same booleans take off the fast path: 72 ms, in
-# the figure above.
-#
-# </details>
-# <details name="floats"><summary>No. Something else is slow.</summary>
-#
-# Right. The fast path does not take floats. That is their whole merit.
-#
-# </details>
-
-
-# %% tags=["proof"]
-def apart(fewer: list[float], more: list[float]) -> bool:
-    """Say whether the quartiles of one call lie below those of another."""
-    return fewer[2] < more[0]
-
-
-assert round(found["floats", "inference"][MIDDLE]) == 66
-assert apart(found["floats", "inference"], found["boolean", "inference"])
-assert apart(found["causal", "forward"], found["none", "forward"])
-assert apart(found["boolean", "forward"], found["boolean, every head", "forward"])
-for mask in ("none", "causal", "boolean", "boolean, every head"):
-    assert apart(found[mask, "forward"], found[mask, "inference"])
-low, _, up = found["floats", "forward"]
-assert low < found["floats", "inference"][MIDDLE] < up
-print("✓ As floats, the mask takes 66 ms.")
-
-# %% [markdown]
-# It is not the booleans that are slow, but the path. Switch it off, and keep them. With the causal flag
-# beside it, a causal mask then costs no time: the kernel skips blocks of keys in the future. But a boolean mask is first written out as floats, and a mask
-# for every head has as many numbers as the weights: a receipt again.
+# The causal mask is the cheapest of all, 43 ms: told by the flag, the function skips blocks of keys in the future. The dearest is
+# a mask for every head, 111. It has as many numbers as the weights: a receipt again.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
@@ -550,9 +512,11 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # ## What you have now
 #
 # > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. The
-# > table at the top says what does that, and how to decline it. For long sequences on a CPU:
+# > table at the top says what does that, and how to decline it. For long sequences on a CPU, one of the two:
 # >
 # > ```python
+# > heads = F.scaled_dot_product_attention(q, k, v)
+# >
 # > torch.backends.mha.set_fastpath_enabled(False)  # whole program
 # > output, _ = attention(x, x, x, need_weights=False)
 # > ```
