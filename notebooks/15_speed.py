@@ -86,7 +86,10 @@ ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
 ax.spines["bottom"].set_visible(False)
 ax.tick_params(labelsize=12, length=0)
 alt = f"Milliseconds under each mask. {'. '.join(said)}."
-caption = "Orange: the class, with need_weights=False. Blue: the function. Both took turns."
+caption = (
+    "Orange: the class, with need_weights=False. Blue: the function. Both took turns. "
+    "The last pair: a boolean mask of its own for every head."
+)
 display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
 
 # %% [markdown]
@@ -178,7 +181,7 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # Step by step, every score goes down to memory and comes up again; so does every weight. PyTorch's
 # **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
-# [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights,
+# [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights, and without dropout,
 # [the book's class](07_multihead_attention.ipynb) trains in a tenth of the memory, and in less the longer your sequences are.
 
 # %% tags=["proof"]
@@ -216,7 +219,10 @@ ax.set_yticks(range(3), lasts)
 ax.tick_params(labelsize=12, length=0)
 alt = "; ".join(f"{size}: {ratio[MIDDLE]:.2f}" for size, ratio in lasts.items())
 display.finish(
-    drawing, name="fast-path", alt=f"Time on the fast path by time off it. {alt}."
+    drawing,
+    name="fast-path",
+    caption="Width e = 256 in the first row, 512 in the others.",
+    alt=f"Time on the fast path by time off it. {alt}.",
 )
 
 # %% tags=["proof"]
