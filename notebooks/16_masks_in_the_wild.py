@@ -651,22 +651,22 @@ display.let_in(told, cases["two texts, with the flag"], name="two-texts", captio
 
 # %% tags=["hide-input"]
 square = wild_masks.NAMES["future"]
-masks_of_them = {
+known = {
     "yours": blocked,
     "the square": square,
     "no mask": torch.zeros(8, 8).bool(),
 }
 
 
-def used(door: str, line: str) -> str:
-    """Say which mask a door of the class computes with, for two texts."""
+def used(door: str, line: str, known: dict[str, Tensor]) -> str:
+    """Say which of the known masks a door of the class computes with, for two texts."""
     try:
         sees = (
             wild_masks.weights_at(door, 8, eval(f"dict({line})", wild_masks.NAMES)) > 1e-5
         )
     except RuntimeError:
         return "error"
-    (mask,) = [x for x, y in masks_of_them.items() if sees.equal((~y).expand_as(sees))]
+    (mask,) = [x for x, y in known.items() if sees.equal((~y).expand_as(sees))]
     return mask
 
 
@@ -677,7 +677,9 @@ handed = {
     "… and a padding mask, too": f"{line}, key_padding_mask=padding & False",
     "another mask, no flag": "attn_mask=blocked",
 }
-uses = {x: [used(door, line) for door in calls.values()] for x, line in handed.items()}
+uses = {
+    x: [used(door, line, known) for door in calls.values()] for x, line in handed.items()
+}
 columns = ["with weights", "without", "fast path"]
 display.show(uses, columns=columns, corner="you hand over")
 
