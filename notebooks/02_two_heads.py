@@ -252,8 +252,8 @@ print("✓ The first bars are what two_heads writes for “it”.")
 # </details>
 # <details name="repair"><summary>Subtract the rival's noun in the key: an animal is no food.</summary>
 #
-# Six of six, by one −1 in each $W_K$. *Thirsty* has 2 of *animal*, so head 2 gives this word the score
-# $2 \cdot (-2) + 1 \cdot 2 = -2$ instead of 2. That leaves 0.40 of *food*, against 0.66.
+# Six of six, by one −1 in each $W_K$. In *cats … thirsty*, head 2 now takes the animal off each score, twice: *it* has 1
+# of *animal*, and falls from 3 to 1; *thirsty* has 2, and falls from 2 to −2. That leaves 0.40 of *food*, against 0.66.
 #
 # </details>
 #
@@ -382,7 +382,7 @@ print("✓ From a Python list come the same outputs, but only W_O is trained and
 # ## Which would you rather train?
 #
 # Now let training find the matrices. In 25 scenes, *drank* is to receive the cat's warmth under *animal* and the milk's
-# under *food*. One head of width 4 runs against two of width 2, with 64 numbers each. The keys are made from words
+# under *food*. One head of width 4 runs against two of width 2; either model has 64 numbers. The keys are made from words
 # without their warmth, so the weights are the same in all scenes, as above. Where will the 25 answers of the one head
 # end? Choose, then press *train*.
 #
@@ -447,6 +447,9 @@ for net in nets.values():
 halved = (one_end - GRID).square().mean() / GRID.square().mean()
 torch.testing.assert_close(halved, torch.tensor(0.5), atol=1e-3, rtol=0)
 assert torch.linalg.svdvals(one_end - one_end.mean(0))[1] < 1e-3
+of_cat, of_milk = (one_end - GRID).square().mean(0).sqrt()
+assert of_cat < 0.25
+assert of_milk > 1.35
 torch.testing.assert_close(two_end, GRID, atol=0.02, rtol=0)
 print(
     "✓ One head ends on a line and halves the mean square of the error; two heads arrive."
@@ -454,7 +457,8 @@ print(
 
 # %% [markdown]
 # At step 50 you can hardly tell the two apart: both nets are nearly a line. The net of one head never leaves it, and stays
-# 1.00 off (root mean square, in each of the two numbers), however long it trains. The net of two unfolds onto the crosses.
+# 1.00 off (root mean square over both numbers), however long it trains: this one gets the cat nearly right, and gives up
+# the milk. The net of two unfolds onto the crosses.
 #
 # And a head whose keys do hold the warmth? Its weights $w$ move with the scene, so the proof by brackets does not hold for it. It
 # finds a way out, but slowly: of 20 such heads, 17 come below 0.10 in five times as many steps. The fold shows how.
@@ -505,8 +509,7 @@ assert largest == sorted(largest)
 print("✓ The less warmth in the keys, the closer the best matrix comes, by larger entries.")
 
 # %% [markdown]
-# Does training find this detour? Here the keys see the warmth (`make seeds`, in the book's repository, has trained all
-# these runs):
+# Does training find this detour? Here the keys see the warmth:
 
 # %% tags=["hide-input"]
 DATA = resources.files("annotated_book").joinpath("data/two_heads.json")
@@ -535,8 +538,7 @@ caption = f"Each dot is a run, after {max(STEPS):,} steps; at the right the medi
 display.finish(drawing, name="seeing-runs", alt=alt, caption=caption)
 
 # %% [markdown]
-# Of 20 single heads, 17 come below 0.10. Two heads do a little worse than with blind keys: where the weights move with
-# the scene, what a head collects is no plain sum of the warmths.
+# Of 20 single heads, 17 come below 0.10.
 
 # %% [markdown]
 # <!-- /deeper -->
