@@ -6,16 +6,13 @@
 # *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
-# > the cat drank milk because **it** was thirsty . so the *cat wanted more .*
+# > 1: the cat drank milk because **it** was thirsty . so the …
 # >
-# > the cat drank milk because **it** was sweet . so the *milk was gone .*
+# > 2: the cat drank milk because **it** was sweet . so the …
 #
-# A small trained model went on with these two sentences, and got both right. Turn their batch round in the wrong way
-# inside its attention, and it ends both with *cheese was gone*. No error, and no cheese in sight.
-#
-# Hardware is fastest on many numbers at once, so a model reads many sentences together. Think of such a batch as a house
-# with one room for each head of each sentence. Words talk to the other words in their room, never through a wall. Whose
-# words met whose, when the cheese came in?
+# A small trained model reads both sentences at once, and ends both with *the cheese was gone*. Nobody ate. Inside its
+# attention, a wall between the sentences stands in the wrong place. Change the drink in both, or the last word of
+# sentence 2. Then put the walls right.
 
 # %% tags=["hide-input"]
 import torch
@@ -30,11 +27,91 @@ from annotated_book.display.verdicts import caught
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # the pair of heads, and its W_O
 four = chapters.load("04_reshape_trick")  # its test from outside
+world = chapters.load("10_a_little_world")  # the trained model
+torch.set_num_threads(1)  # for these small sums, more only wait for each other
+TURNS = {  # from batch-first into the attention of a house, and back
+    "right": (lambda x: x, lambda x, shape: x),
+    "reshaped": (
+        lambda x: x.transpose(0, 1).reshape(x.shape),
+        lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
+    ),
+    "batch as words": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
+}
+
+
+# %% tags=["fold-input"]
+class Inside(nn.Module):
+    """Let a trained layer attend in one of the houses, where no word hears a later one."""
+
+    def __init__(self, theirs, turn, back):
+        super().__init__()
+        self.theirs, self.turn, self.back = theirs, turn, back
+
+    def forward(self, x, *_, **__):
+        theirs = self.theirs
+        packed = F.linear(self.turn(x), theirs.in_proj_weight, theirs.in_proj_bias)
+        parts = (split_heads(part, 2) for part in packed.chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(*parts, is_causal=True)  # (b, h, n, d)
+        return theirs.out_proj(self.back(merge_heads(mixed), x.shape)), None
+
+
+@torch.no_grad()
+def go_on(name, texts):
+    """Let the model go on with a batch of texts, each time with the likeliest word."""
+    model = world.shipped().eval()
+    for layer in model.layers.layers:
+        layer.self_attn = Inside(layer.self_attn, *TURNS[name])
+    batch = [[world.EDGE, *text.split()] for text in texts]
+    for _ in range(6):
+        logits = model(world.as_ids(batch))[:, -1]  # (b, v)
+        for words, best in zip(batch, logits.argmax(-1)):
+            words.append(world.WORDS[best])
+    return [" ".join(words[-8:]).partition(" .")[0] + "." for words in batch]
+
+
+# %% tags=["hide-input"]
+LASTS, found = ["sweet", "fresh"], {}
+for j, drink in enumerate(world.DRINKS):
+    for k, last in enumerate(LASTS):
+        begins = f"the cat drank {drink} because it was"
+        texts = [f"{begins} {quality} . so the" for quality in ("thirsty", last)]
+        alone = [go_on("right", [text])[0] for text in texts]
+        for i, name in enumerate(TURNS):
+            found[i, j, k] = [*alone, *go_on(name, texts)]
+display.strips(
+    [
+        display.Choice("walls", ["right", "wrong", "wrong in another way"], 1),
+        display.Choice("drink", world.DRINKS, 0),
+        display.Choice("last word", LASTS, 0),
+    ],
+    [["both drank", 1], ["sentence 2 ends in", 2], ["walls:", 0]],
+    [
+        *(display.Strip(""), display.Strip("")),  # what is right, not drawn
+        *(display.Strip(f"sentence {i + 1} goes on", i) for i in range(2)),
+    ],
+    found,
+    split="|",
+    room=(226, 372),
+    name="who-let-the-cheese-in",
+)
+
+# %% [markdown]
+# With wrong walls the drink changes nothing. But when sentence 2 ends in *fresh*, sentence 1 changes as well, though
+# *fresh* is not in it. There is no error, and no shape is wrong. Who let the cheese in?
+#
+# Hardware is fastest on many numbers at once, so a model reads many sentences together, as a **batch**. Think of the
+# batch as a house with one room for each head of each sentence. Words talk to the words in their room, never through a wall.
+#
+# ## Four rooms in one tensor
+#
+# Here is the right house, for the two heads of [chapter 2](02_two_heads.ipynb) and two sentences as far as *thirsty* and
+# *sweet*. Shaded is whom the *it* of sentence 1 hears, with the shares.
+
+# %% tags=["hide-input"]
 WIDE = four.WIDE  # W_Q, W_K and W_V of the pair, side by side
 it = one.WORDS.index("it")
 
 
-# %% tags=["hide-input"]
 def look(x):
     """Give the weights of the pair of heads, batch-first."""
     return one.attend(*(split_heads(x @ w, 2) for w in WIDE))[1]
@@ -42,24 +119,16 @@ def look(x):
 
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
 house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
-layouts = {
-    "right": look(x),
-    "batch as words": look(x.transpose(0, 1)),
-    "reshaped": look(x.transpose(0, 1).reshape(x.shape)),
-}
+layouts = {"right": look(x), "batch as words": look(x.transpose(0, 1))}
 display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
 
 # %% [markdown]
-# Shaded is whom the *it* of sentence 1 hears, with the shares.
-#
-# ## Four rooms in one tensor
-#
-# Put the two sentences into one tensor `x`, `(b, n, e)`. The patient way into its four rooms is a loop over the sentences.
+# Put both sentences into one tensor `x`, `(b, n, e)`. The patient way into the four rooms is a loop over the sentences.
 
 
 # %% tags=["fold-input"]
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend within each sample of a batch, in a loop."""
+    """Attend within each sentence of a batch, in a loop."""
     outputs = []
     for i in range(len(q)):
         parts = (split_heads(each[i], h) for each in (q, k, v))
@@ -70,12 +139,13 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 # %% [markdown]
 # Without the loop, what has to change in `one.attend`, which [chapter 1](01_one_head.ipynb) wrote for one sentence? Nothing.
-# Heads do not hear one another, and neither do sentences: a batch is one more axis in front.
+# Heads do not hear one another, and neither do sentences: the batch is one more axis in front. `WIDE` holds $W_Q$, $W_K$
+# and $W_V$ of both heads side by side.
 
 
 # %%
 def four_axes(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
-    """Attend within each head of each sample; batch-first."""
+    """Attend within each head of each sentence; q, k and v are (b, n, h * d)."""
     parts = (split_heads(each, h) for each in (q, k, v))
     heads, _ = one.attend(*parts)  # (b, h, n, d), (b, h, n, m)
     return merge_heads(heads)      # (b, n, h * d)
@@ -86,8 +156,8 @@ q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
 mixed = four_axes(q, k, v, h)    # (b, n, h * d)
 
 # %% [markdown]
-# `WIDE` holds $W_Q$, $W_K$ and $W_V$ of [both heads](02_two_heads.ipynb) side by side; `split_heads` and `merge_heads` come
-# from [the last chapter](04_reshape_trick.ipynb). All of them count axes from the end, so none touches the batch.
+# `split_heads` and `merge_heads` come from [the last chapter](04_reshape_trick.ipynb). They count axes from the end, as
+# `one.attend` does, so none touches the batch.
 # Two large matrix products do the work of the many small ones:
 
 
@@ -124,17 +194,17 @@ expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, triple), expected)
 torch.testing.assert_close(mixed, one_by_one(q, k, v, h))
-rooms = split_heads(q, h)  # (b, h, n, d)
-assert rooms.flatten(0, 1).equal(torch.cat([*rooms]))  # as the box says
 print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
 #
-# Recurrent layers walk from word to word, so they put the words first and the batch second: `(n, b, e)`, **sequence-first**.
-# `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Suppose that such a tensor `y` comes in,
-# and nobody turns it round. The code takes the 8 words for 8 sentences, and the 2 sentences for 2 words. One head asks about an
-# animal, the other about a food. What does *it* collect?
+# Recurrent layers walk from word to word, so they put the words first: `(n, b, e)`, **sequence-first**.
+# `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Suppose that such a tensor `y` comes
+# in, and nobody turns it round. Our code takes the 8 words for 8 sentences, and the 2 sentences for 2 words.
+#
+# Head 1 asks about an animal, head 2 about a food. In the right house *it* collects 0.97 under the right one, and 0.19
+# under the other. And here?
 #
 # <details name="sequence-first"><summary>Nothing: the code stops with an error.</summary>
 #
@@ -146,9 +216,9 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # They are in the tensor, but in other rooms.
 #
 # </details>
-# <details name="sequence-first"><summary>A yes to both questions.</summary>
+# <details name="sequence-first"><summary>About 1 under both: animal <em>and</em> food.</summary>
 #
-# Right. Only *thirsty* or *sweet* could say no to one of them, and neither is in the room of *it*.
+# Right. For less, somebody in its room would have to hand over nothing, as a noun does.
 #
 # </details>
 
@@ -164,71 +234,93 @@ y = x.transpose(0, 1)  # (n, b, e), sequence-first
 wrong = pair(y)        # (n, b, e)
 
 # %% tags=["hide-input"]
-LASTS = ["sentence 1, thirsty", "sentence 2, sweet"]
-rows = [f"{house}: {last}" for house in ("right", "batch as words") for last in LASTS]
+ENDS = ["sentence 1, thirsty", "sentence 2, sweet"]
+rows = [f"{house}: {end}" for house in layouts for end in ENDS]
 answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# A yes to both questions, 1.00, in both sentences. This is the house in which *it* was asked. Press any word, and the other houses:
+# 1.00 under both, in both sentences. This is the house in which *it* was asked. Press any word:
 
 # %% tags=["hide-input"]
 display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 
 # %% [markdown]
-# Each of the 16 rooms holds the two words at one place of both sentences. *It* hears itself and its twin, 0.50 each. Our
-# heads hand over *quality* alone: *thirsty* and *sweet* have 2 of it, *it* has 1, the others none. Half of 1 and half of 1
-# is 1.00. Head 1 writes it under *animal*, head 2 under *food*.
+# Each of the 16 rooms holds two words, one of each sentence. *It* hears only itself and its twin. Our heads hand over
+# *quality* alone, and *it* has 1 of it, so every mixture of the two is 1.00.
+#
+# In the first figure, *wrong in another way* is this house. The last *the* hears only *the*, so the mouse carries
+# the dog whatever you choose.
 #
 # ## The obvious repair
 #
-# The code wants `(b, n, e)`, and a reshape gives it just that: four rooms of eight words. Does *it* hear its own
-# sentence now?
-
-# %%
-forced = pair(y.reshape(b, n, h * d))  # (b, n, e)
-back = forced.reshape(n, b, h * d)     # (n, b, e)
-
-# %% tags=["hide-input"]
-display.show(back[it, :, :2], LASTS, ["animal", "food"], corner="it collects")
-
-# %% [markdown]
-# 1.74, and still the same in both sentences. This is the house after the reshape:
-
-# %% tags=["hide-input"]
-display.rooms(*house_of, layouts, (0, it), name="rooms-after-the-reshape", only="reshaped")
-
-# %% [markdown]
-# The small numbers count the words of `y` as one reads it: the first word of both sentences, the second of both, and so on. A
-# reshape keeps this order. After eight words, 0 to 7, the first room is full, and the wall runs across both sentences.
+# Our code wants `(b, n, e)`, and `y.reshape(b, n, e)` has that shape. In the first figure, *wrong* does just this. The drink
+# changed nothing, and *fresh* changed both sentences. Where do the walls stand?
 #
-# In the right house *it* collected 2 · .46 + .05 = .97 about the animal. Now the cat, who took the other .46, is behind
-# the wall. So *thirsty* gets .74, and *sweet* and a second *it* have come in: 2 · .74 + 2 · .04 + .09 + .09 = 1.74. In head
-# 2, *sweet* gets the .74.
+# <details name="cheese"><summary>Between the sentences, where they belong.</summary>
 #
-# **In reading order, a reshape moves the walls, and a transpose moves the words.**
-#
-# <details><summary>And in memory?</summary>
-#
-# On the [shelf](04_reshape_trick.ipynb#cell-id=strides) it is the reverse: this transpose moves nothing, and this reshape
-# copies every number, since `y` itself came from a transpose. (A tensor that was laid down words first is reshaped without a
-# copy, and just as wrongly.)
+# Then *fresh*, in sentence 2, could not change sentence 1.
 #
 # </details>
+# <details name="cheese"><summary>Nowhere: both sentences share one room.</summary>
+#
+# Then the drink would be in the room, and could change what comes.
+#
+# </details>
+# <details name="cheese"><summary>Across both sentences, somewhere behind the drink.</summary>
+#
+# Right: between *because* and *it*.
+#
+# </details>
+#
+# Here are the rooms of one head, with the words of sentence 2 framed. The `/` is the model's start mark, so each sentence
+# has 12 words.
+
+# %% tags=["hide-input"]
+texts = [[world.EDGE, *words, ".", "so", "the"] for words in (one.WORDS, one.SWEET)]
+both = torch.arange(24).view(12, 2)  # (12, 2), the words of y, numbered as they lie
+ways = {
+    "y.reshape(b, n, e)": both.reshape(2, 12),
+    "y.transpose(0, 1)": both.transpose(0, 1),
+}
+display.cells(
+    {
+        f"{way}, room {i + 1}": [(texts[at % 2][at // 2], at % 2 == 1) for at in room]
+        for way, rooms in ways.items()
+        for i, room in enumerate(rooms.tolist())
+    },
+    name="words-and-walls",
+)
+
+# %% [markdown]
+# A reshape keeps the order in which `y` is read: the first word of both sentences, the second of both, and so on. After 12
+# words room 1 is full, and there stands the wall. All that the model hears at the end is *it it was was thirsty sweet . .
+# so so the the*.
+#
+# So it knows of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
+# world](10_a_little_world.ipynb) a food can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
+# the guess becomes *water*.
+#
+# **A reshape moves the walls, and a transpose moves the words.** So transpose a sequence-first tensor where it comes in,
+# `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
 
 # %% tags=["proof"]
-for words, shares, sum_of in (  # head 1 asks about the animal
-    (x[0], layouts["right"][0, 0, it], answers[0, 0]),
-    (y.reshape(x.shape)[1], layouts["reshaped"][1, 0, 2], back[it, 0, 0]),
-):
-    torch.testing.assert_close(shares @ words[:, one.FEATURES.index("quality")], sum_of)
-assert y.transpose(0, 1).data_ptr() == x.data_ptr() != y.reshape(x.shape).data_ptr()
+assert world.REASONS["drank"][1] == LASTS and world.REASONS["ate"][1] == ["sweet", "warm"]
+for drink, k in ((j, k) for j in range(4) for k in range(2)):
+    right, wrong_walls, other_walls = (found[i, drink, k] for i in range(3))
+    assert (
+        right[2:]
+        == right[:2]
+        == [
+            "so the cat wanted more.",
+            f"so the {world.DRINKS[drink]} was gone.",
+        ]
+    )
+    assert wrong_walls[2:] == [f"so the {['cheese', 'water'][k]} was gone."] * 2
+    assert other_walls[2:] == ["so the mouse carried the dog."] * 2
 turned = {
-    "right": pair,
-    "batch as words": lambda x: pair(x.transpose(0, 1)).transpose(0, 1),
-    "reshaped": lambda x: (
-        pair(x.transpose(0, 1).reshape(b, n, -1)).reshape(n, b, -1).transpose(0, 1)
-    ),
+    name: lambda x, turn=turn, back=back: back(pair(turn(x)), x.shape)
+    for name, (turn, back) in TURNS.items()
 }
 heard = {}
 for name, model in turned.items():  # the first sentence's it, when one word is another
@@ -238,133 +330,10 @@ for name, model in turned.items():  # the first sentence's it, when one word is 
 assert heard["right"] == {*range(8)}
 assert heard["batch as words"] == {it, 8 + it}
 assert heard["reshaped"] == {*range(4, 8), *range(12, 16)}
-print("✓ In each of the three houses “it” hears the words in its room, and no other.")
-
-# %% [markdown]
-# ## Who let the cheese in
-#
-# Would a trained model notice? Take the [storyteller](10_a_little_world.ipynb), and let it attend in each of the three
-# houses. With its start mark, `/`, each sentence has 12 words up to *so the*, and no word hears a later one. Reshaped, both
-# sentences go on with *cheese*. What has the last *the* heard?
-#
-# <details name="cheese"><summary>Both whole sentences, mixed up.</summary>
-#
-# A room has 12 words, and there are 24. Count the first 12 in reading order.
-#
-# </details>
-# <details name="cheese"><summary>Nothing but the other <em>the</em>.</summary>
-#
-# That is its room when the batch is taken for words.
-#
-# </details>
-# <details name="cheese"><summary><em>Thirsty</em> and <em>sweet</em>, but neither cat nor milk.</summary>
-#
-# Right. The wall stands between *because* and *it*.
-#
-# </details>
-
-# %% tags=["fold-input"]
-torch.set_num_threads(1)  # for these small sums, more only wait for each other
-TURNS = {  # from batch-first into the attention of a house, and back
-    "right": (lambda x: x, lambda x, shape: x),
-    "batch as words": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
-    "reshaped": (
-        lambda x: x.transpose(0, 1).reshape(x.shape),
-        lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
-    ),
-}
-
-
-class Inside(nn.Module):
-    """Let a trained layer attend in one of the houses, where no word hears a later one."""
-
-    def __init__(self, theirs, turn, back):
-        super().__init__()
-        self.theirs, self.turn, self.back = theirs, turn, back
-
-    def forward(self, x, *_, **__):
-        packed = F.linear(
-            self.turn(x), self.theirs.in_proj_weight, self.theirs.in_proj_bias
-        )
-        q, k, v = (split_heads(part, 2) for part in packed.chunk(3, -1))   # (b, h, n, d)
-        may = torch.ones(q.size(-2), q.size(-2), dtype=torch.bool).tril()  # (n, n)
-        scores = q @ k.mT / q.size(-1) ** 0.5                              # (b, h, n, n)
-        self.weights = scores.masked_fill(~may, -torch.inf).softmax(-1)    # (b, h, n, n)
-        mixed = merge_heads(self.weights @ v)                              # (b, n, h * d)
-        return self.theirs.out_proj(self.back(mixed, x.shape)), None
-
-
-# %% tags=["fold-input"]
-@torch.no_grad()
-def go_on(name, texts):
-    """Let the model go on with a batch of texts, each time with the likeliest word.
-
-    Gives the words, the chances of the first of them, and the weights of the first layer.
-    """
-    model = world.shipped().eval()
-    for layer in model.layers.layers:
-        layer.self_attn = Inside(layer.self_attn, *TURNS[name])
-    batch = [[world.EDGE, *text.split()] for text in texts]
-    kinds = [[world.NUMBER[word] for word in kind] for kind in KINDS.values()]
-    for step in range(6):
-        logits = model(world.as_ids(batch))[:, -1]  # (b, v)
-        if step == 0:
-            chances = [
-                [row[kind].sum().item() for kind in kinds] for row in logits.softmax(-1)
-            ]
-            weights = model.layers.layers[0].self_attn.weights
-        for words, best in zip(batch, logits.argmax(-1)):
-            words.append(world.WORDS[best])
-    added = (" ".join(words[-6:]).partition(" .")[0] + " ." for words in batch)
-    return [[words, *row] for words, row in zip(added, chances)], weights
-
-
-# %% tags=["hide-input"]
-world = chapters.load("10_a_little_world")
-KINDS = {"animal": world.ANIMALS, "drink": world.DRINKS, "food": world.FOODS}
-KINDS |= {"milk": ["milk"]}
-BOTH = [" ".join(words) + " . so the" for words in (one.WORDS, one.SWEET)]
-goes_on = {name: go_on(name, BOTH) for name in TURNS}
-texts = [[world.EDGE, *text.split()] for text in BOTH]
-told = {name: weights[:, :1] for name, (_, weights) in goes_on.items()}
-display.rooms(texts, x, x, told, (1, 11), name="rooms-of-the-storyteller", only="reshaped")
-
-# %% [markdown]
-# The last *the* of sentence 2 is number 23. In this head of the first layer it hears mostly *sweet*, .86. Its twin in sentence 1,
-# number 22, has the same room. No word in this room names a drink. What does the model expect next?
-
-# %% tags=["hide-input"]
-(right, _), (as_words, _), (reshaped, _) = goes_on.values()
-expects = {
-    "right: … thirsty": right[0],
-    "right: … sweet": right[1],
-    "batch as words: … sweet": as_words[1],
-    "reshaped: … sweet": reshaped[1],
-}
-display.show(
-    {name: [words.split()[0], *row] for name, (words, *row) in expects.items()},
-    columns=["says", *KINDS],
-    corner="house: sentence",
-)
-
-# %% [markdown]
-# In the storyteller's world, what is *sweet* is a drink or a food, and either can be *gone*. Reshaped, the model expects a
-# food, 0.41, or a drink, 0.32, but not *milk*, 0.00: milk is behind the wall. So *cheese* is a guess. With the batch taken
-# for words, *the* hears nothing but *the*, and *mouse* is a guess, too.
-#
-# So a wrong wall let the cheese in, and no shape shows it. **Transpose** a sequence-first tensor where it comes in,
-# `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
+print("✓ “It” hears its room and no other; under wrong walls no drink changes a word.")
 
 # %% tags=["proof"]
 assert pair(y.transpose(0, 1)).equal(pair(x))
-said = {name: [row[0] for row in rows] for name, (rows, _) in goes_on.items()}
-assert said == {
-    "right": ["cat wanted more .", "milk was gone ."],
-    "batch as words": ["mouse carried the dog ."] * 2,
-    "reshaped": ["cheese was gone ."] * 2,
-}
-for rows in (as_words, reshaped):  # both sentences get the same chances, nearly
-    torch.testing.assert_close(*torch.tensor([r[1:] for r in rows]), atol=0.01, rtol=0)
 for batch_first in (True, False):
     torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
     with torch.no_grad():  # identity matrices in the place of its projections
@@ -380,7 +349,7 @@ print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gra
 # %% [markdown] name="one-test-for-the-walls"
 # ## Ask each sentence alone
 #
-# A wall promises that a sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
+# Walls promise that each sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
 
 
 # %%
@@ -394,6 +363,8 @@ def test_alone_and_in_the_batch(model, x):
 
 
 # %% [markdown]
+# For PyTorch's class, `mha`, made with `batch_first=True`, the model is `lambda x: mha(x, x, x)[0]`.
+#
 # [The last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside) had two mistakes that keep every shape: a
 # transpose missing in the split, or in the merge. Does this test find them?
 #
@@ -404,7 +375,7 @@ def test_alone_and_in_the_batch(model, x):
 # </details>
 # <details name="both-tests"><summary>No: they leave these walls alone.</summary>
 #
-# Right. They spoil what happens inside a room.
+# Right. They spoil what happens inside a sentence.
 #
 # </details>
 
@@ -460,8 +431,8 @@ caught(passed, [*tests])
 #
 # <details><summary>Why random numbers?</summary>
 #
-# Our sentences are too much alike to show the mistake *batch as words*. Alone, *thirsty* collects its own 2 of quality. In
-# the batch it collects half of that and half of the 2 of *sweet*, which is 2 again.
+# Our sentences are too much alike to show the mistake *batch as words*. Press *thirsty* in the second house: head 1 hears
+# *thirsty*, head 2 hears *sweet*. Both words have 2 of quality, so nothing changes.
 #
 # </details>
 # <details><summary>And in cross-attention?</summary>
@@ -486,7 +457,9 @@ for name, model in HOUSES.items():  # 3 queries and 5 keys: who stops with an er
     )
 test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are too much alike
 torch.testing.assert_close(HOUSES["batch as words"](x), wrong.transpose(0, 1))
-torch.testing.assert_close(HOUSES["reshaped"](x), back.transpose(0, 1))
+for batch_first in (True, False):
+    mha = nn.MultiheadAttention(4, 2, batch_first=batch_first)
+    assert passes(tests["alone and in the batch"], lambda x: mha(x, x, x)[0]) == batch_first
 for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     query, key = torch.randn(queries, 2, 24), torch.randn(keys, 2, 24)
     assert four_axes(query, key, key, 4).shape[0] == max(queries, keys)
@@ -545,11 +518,11 @@ exercises.batches.check_index.folded(my_index)
 
 # %% tags=["exercise"]
 def attend_heads(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
-    """Attend with several heads, without projections."""
+    """Attend with several heads, without projections; one line is to be repaired."""
     b, n, e = query.shape
     q, k, v = (x.reshape(b, n, num_heads, -1).transpose(1, 2) for x in (query, key, value))
     mixed, _ = one.attend(q, k, v)
-    return mixed.transpose(1, 2).reshape(b, n, e)  # repair this, or a line above
+    return mixed.transpose(1, 2).reshape(b, n, e)
 
 
 # %%
@@ -608,12 +581,10 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
-# > - flattened: `split_heads(x, h).flatten(0, 1)`, `(b * h, n, d)`
 # >
-# > A sequence-first tensor is transposed
-# > where it comes in, and never reshaped: in the wrong layout self-attention keeps the shape and mixes sentences, and a
-# > causal mask need not stop it. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to rounding, and run the test of
-# > the last chapter, on one sentence.
+# > A sequence-first tensor is transposed where it comes in, and never reshaped. In the wrong layout self-attention keeps
+# > the shape and mixes sentences. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to
+# > rounding, and run the test of the last chapter, on one sentence.
 #
 # The walls stand. But inside a room not every word should hear every other: not padding, and not words
 # that come later. [Masks](06_masks.ipynb) hide both.

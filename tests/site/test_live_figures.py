@@ -42,6 +42,7 @@ FRAMES = {  # of each live figure, a page that it is on
     for page in sorted(SITE.rglob("index.html"), reverse=True)  # the first that has it
     for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
 }
+FRAMES["strips"] = "chapters/training"  # the page where a wrong cell may be a copied one
 GRIDS = {"mask_merger"}
 
 # A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
@@ -377,7 +378,6 @@ def rooms(data):
         (("button", "right", ""), (0, 5), "4 rooms of 8 words", every[::2]),
         (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[1::2]),
         (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
-        (("button", "reshaped", ""), (1, 7), "4 rooms of 8 words", every[8:]),
     ]:
         heard = torch.stack([x[place] for place in inside])  # (m, e)
         scores = (x[i, j] @ q)[:, None] @ (heard @ k).mT / math.sqrt(2)
@@ -392,8 +392,10 @@ def rooms(data):
             for place, weight in zip(inside, row, strict=True):
                 shares[place].append(f"{weight:.2f}".replace("0.", "."))
         shown = [shares[place][g] for g in range(2) for place in sorted(every) if shares[place]]
-        ends = {".aa-house [text-anchor=end]:not([font-size='9']):not(:empty)": shown}
+        ends = {".aa-house [text-anchor=end]:not(:empty)": shown}
         yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], ends
+    yield ("button", "right", ""), [], {}
+    yield ("slider", "who asks", "Home"), ["hears in head 1 all 8 alike, 0.13;"], {}
 
 
 def one_word(data):

@@ -19,6 +19,7 @@ _HOMES = {
     "cache_filling": "live_figures.cache_filling",
     "call_bytes": "live_figures.call_bytes",
     "calculator": "live_figures.calculator",
+    "cells": "live_figures.strips",
     "chapter_map": "computation",
     "clocks": "live_figures.clocks",
     "collects": "live_figures.collects",

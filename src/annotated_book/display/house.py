@@ -1,6 +1,6 @@
 """Which words of a batch hear one another: a room for each sample and head, and its walls."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -26,15 +26,14 @@ def rooms(
     only: str = "",
     opens: str = "",
 ) -> Output:
-    """Draw what a word hears, in each head, in the right rooms and two wrong ones; alive, any word.
+    """Draw what a word hears, in each head, in the right rooms and in wrong ones; alive, any word.
 
     Args:
         sentences: n words each, a sentence in each row.
         queries: (b, n, h * d), the queries of all heads side by side.
         keys: (b, n, h * d).
-        layouts: three titles, right, the batch taken for words, and sequence-first but reshaped,
-            with the weights they led to: (b, h, n, n), (n, h, b, b) and (b, h, n, n). ``n`` is a
-            multiple of ``b``, so that the walls of the third run between rows.
+        layouts: two titles, right and the batch taken for words, with the weights they led to:
+            (b, h, n, n) and (n, h, b, b).
         word: the sentence and the place of the word that asks.
         name: the figure's name, see ``finish``.
         only: the title of one layout, which is drawn by itself, and still.
@@ -45,10 +44,10 @@ def rooms(
         >>> from annotated_book import display
         >>> x, words = torch.zeros(2, 2, 1), [["it", "was"], ["it", "is"]]
         >>> half = torch.full((2, 1, 2, 2), 0.5)
-        >>> layouts = {"first": half, "second": half, "reshaped": half}
+        >>> layouts = {"first": half, "second": half}
         >>> display.rooms(words, x, x, layouts, (0, 0), name="house")
         Figure: What “it” of sentence 1 hears. first, 2 rooms: it .50, was .50. second, 2 rooms: \
-it .50, it .50. reshaped, 2 rooms: it .50, it .50.
+it .50, it .50.
         >>> display.rooms(words, x, x, layouts, (0, 0), name="one-house", only="second")
         Figure: What “it” of sentence 1 hears. second, 2 rooms: it .50, it .50.
     """
@@ -65,17 +64,16 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     every = [(s, p) for p in range(n) for s in range(b)]
     said = []
     for at, (layout, (title, weights)) in enumerate(drawn):
-        number = _ROOMS[layout]
-        inside = [other for other in every if number(*other, b, n) == number(i, j, b, n)]
-        heard = weights[number(i, j, b, n), :, inside.index((i, j))]
-        count = len({number(*other, b, n) for other in every}) * h
+        inside = [other for other in every if other[layout] == word[layout]]
+        heard = weights[word[layout], :, inside.index((i, j))]
+        count = (n if layout else b) * h
         here = slice(None) if only else slice(at, at + 1)
         for heads, ax in zip(shown[here], axes[here], strict=True):
             for place, head in enumerate(heads):
                 name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["hd"[head % 2]]}
                 ax.text((place + 0.5) * b, -1.1, f"head {head + 1}", fontsize=size, **name_of)
                 shares = dict(zip(inside, heard[head].tolist(), strict=True))
-                _draw_head(ax, sentences, place * b, shares, word, size, numbered=layout == 2)
+                _draw_head(ax, sentences, place * b, shares, word, size)
             _draw_walls(ax, b, n, len(heads), layout)
             if not only:
                 ax.set_title(f"{title}: {count} rooms", fontsize=size, loc="left")
@@ -102,14 +100,6 @@ it .50, it .50. reshaped, 2 rooms: it .50, it .50.
     return live(static, "rooms", data, room=(460, 410))
 
 
-# The number of a word's room, by layout: right, the batch taken for words, reshaped.
-_ROOMS: tuple[Callable[[int, int, int, int], int], ...] = (
-    lambda sentence, place, b, n: sentence,
-    lambda sentence, place, b, n: place,
-    lambda sentence, place, b, n: (place * b + sentence) // n,
-)
-
-
 def _draw_head(
     ax: Axes,
     sentences: Sequence[Sequence[str]],
@@ -117,7 +107,6 @@ def _draw_head(
     shares: Mapping[tuple[int, int], float],
     word: tuple[int, int],
     size: int,
-    numbered: bool,
 ) -> None:
     look: dict[str, Any] = {"va": "center", "fontsize": size}
     for i, words in enumerate(sentences):
@@ -126,9 +115,6 @@ def _draw_head(
             share, asks = shares.get((i, j)), (i, j) == word
             colour = FAINT if share is None else "black"
             weight = "bold" if asks else "normal"
-            if numbered:  # in reading order, the batch second
-                small: dict[str, Any] = {"ha": "right", "fontsize": size - 3, "color": FAINT}
-                ax.text(left + i + 0.18, j + 0.5, f"{j * len(sentences) + i}", va="center", **small)
             ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
             if share is not None:
                 fill = to_rgba(COLOURS["m"], 0.08 + 0.5 * share)
@@ -138,13 +124,12 @@ def _draw_head(
 
 
 def _draw_walls(ax: Axes, b: int, n: int, h: int, layout: int) -> None:
-    """Draw each head's rooms: a sentence each, a place of all sentences, or n words in a row."""
+    """Draw each head's rooms: a sentence each, or a place of all sentences."""
     look: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1.2, "fill": False}
     for head in range(h):
-        for room in range(n if layout == 1 else b):
-            high = 1 if layout == 1 else n / b
-            corner = (head * b + 0.02, room * high + 0.05)
+        for room in range(n if layout else b):
+            corner = (head * b + 0.02, room + 0.05)
             if layout:
-                ax.add_patch(Rectangle(corner, b - 0.04, high - 0.1, **look))
+                ax.add_patch(Rectangle(corner, b - 0.04, 0.9, **look))
             else:
                 ax.add_patch(Rectangle((head * b + room + 0.01, 0), 0.98, n, **look))

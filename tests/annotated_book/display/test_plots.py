@@ -254,8 +254,8 @@ def test_what_does_not_fit_is_named():
 def test_a_house_by_itself_has_a_panel_for_each_head():
     words, x = [["it", "was"], ["it", "is"]], torch.zeros(2, 2, 1)
     for heads in (1, 2):
-        layouts = dict.fromkeys(["right", "turned", "reshaped"], weights(2, heads, 2, 2))
-        drawn = display.rooms(words, x, x, layouts, (1, 1), name="house", only="reshaped")
+        layouts = dict.fromkeys(["right", "turned"], weights(2, heads, 2, 2))
+        drawn = display.rooms(words, x, x, layouts, (1, 1), name="house", only="turned")
         found = BeautifulSoup(drawn.html, "html.parser").select("svg")
         assert [f"head {i + 1}" in svg.text for i, svg in enumerate(found)] == [True] * heads
         assert all("sentence 2" in svg.text for svg in found)

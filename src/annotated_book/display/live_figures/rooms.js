@@ -1,7 +1,7 @@
 // Rooms: a batch of sentences and their heads, each pair a room; a word hears the words in its own.
 //
 // sentences: n words each; queries, keys: the numbers of each word, by sentence and place
-// heads: how many; titles: of the three layouts; opens: which of them to begin with; word: which asks
+// heads: how many; titles: of the two layouts; opens: which of them to begin with; word: which asks
 // to begin with, [sentence, place]
 // A test compares the weights with those of PyTorch's tensors, in every layout.
 import { button, readout, element, slider, svg } from "./host/figure.js";
@@ -9,20 +9,17 @@ import { label } from "./host/panel.js";
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** Say which word it is in reading order if the words come first and the batch second. */
-const number = ([sentence, place], b) => place * b + sentence;
-
-/** Number a word's room: its sentence; the batch taken for words, its place; reshaped, n in a row. */
-export const room = (word, b, n, layout) =>
-  [word[0], word[1], Math.floor(number(word, b) / n)][layout];
-
-/** Weigh what a word hears in one head of h: [sentence, place, weight] of each word in its room. */
+/**
+ * Weigh what a word hears in one head of h: [sentence, place, weight] of each word in its room.
+ *
+ * A room is a sentence (layout 0), or, the batch taken for words, a place of all sentences (1).
+ */
 export function hear(word, queries, keys, head, h, layout) {
   const [b, n, width] = [keys.length, keys[0].length, keys[0][0].length / h];
   const own = ([i, j], all) => all[i][j].slice(head * width, (head + 1) * width);
   const query = own(word, queries);
   const every = range(n).flatMap((j) => range(b).map((i) => [i, j]));
-  const inside = every.filter((other) => room(other, b, n, layout) === room(word, b, n, layout));
+  const inside = every.filter((other) => other[layout] === word[layout]);
   const powers = inside.map((other) => {
     const score = own(other, keys).reduce((sum, x, axis) => sum + x * query[axis], 0);
     return Math.exp(score / Math.sqrt(width));
@@ -54,11 +51,12 @@ export default {
       const most = heard.map((all, g) => {
         const most = Math.max(...all.map(([, , weight]) => weight)).toFixed(2);
         const equals = all.filter(([, , weight]) => weight.toFixed(2) === most);
+        if (equals.length > 2 && equals.length === all.length)
+          return `in head ${g + 1} all ${all.length} alike, ${most}`;
         const named = equals.map(([s, p]) => `“${sentences[s][p]}” of sentence ${s + 1}`);
         return `in head ${g + 1} most ${named.join(" and ")}, ${most}`;
       });
-      const rooms =
-        now.layout === 1 ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
+      const rooms = now.layout ? `${n * h} rooms of ${b} words` : `${b * h} rooms of ${n} words`;
       said.textContent = `${rooms}. “${sentences[i][j]}” of sentence ${i + 1} hears ${most.join("; ")}.`;
     };
     const chosen = titles.map((title, i) => button(title, () => ((now.layout = i), show())));
@@ -92,41 +90,34 @@ function drawHouse(sentences, h, ask) {
       return words.map((word, j) => {
         const frame = { x: x(g, i) + 3, y: TOP + j * HIGH + 3, width: WIDE - 6, height: HIGH - 6 };
         const shade = svg("rect", { ...frame, rx: 3, stroke: "var(--aa-n)", fill: "var(--aa-m)" });
-        const small = { "text-anchor": "end", "font-size": 9, opacity: 0.75 };
-        const count = label("", x(g, i) + 17, frame.y + 14, small);
         const text = label(word, x(g, i) + 20, frame.y + 14, { "text-anchor": "start" });
         const share = label("", x(g, i) + WIDE - 7, frame.y + 14, { "text-anchor": "end" });
-        const cell = svg("g", { class: "aa-ask" }, shade, count, text, share);
+        const cell = svg("g", { class: "aa-ask" }, shade, text, share);
         cell.addEventListener("click", () => ask([i, j]));
         root.append(cell);
-        return { shade, count, text, share };
+        return { shade, text, share };
       });
     });
   });
   root.append(walls);
   const show = ([asks, place], heard, layout) => {
-    const across = (count) => (g) =>
-      range(count).map((j) => {
-        const high = (n / count) * HIGH;
-        return [x(g, 0), TOP + j * high + 1, b * WIDE, high - 2];
-      });
+    const across = (g) => range(n).map((j) => [x(g, 0), TOP + j * HIGH + 1, b * WIDE, HIGH - 2]);
     const columns = (g) => range(b).map((i) => [x(g, i) + 1, TOP, WIDE - 2, n * HIGH]);
     const wall = ([left, top, wide, high]) =>
       svg("path", { d: `M${left} ${top}h${wide}v${high}h${-wide}z` });
-    const walled = [columns, across(n), across(b)][layout];
+    const walled = layout ? across : columns;
     walls.replaceChildren(...range(h).flatMap((g) => walled(g).map(wall)));
     cells.forEach((words, g) => {
-      words.forEach(({ shade, count, text, share }, at) => {
+      words.forEach(({ shade, text, share }, at) => {
         const word = [Math.floor(at / n), at % n];
         const found = heard[g].find(([i, j]) => i === word[0] && j === word[1]);
-        count.textContent = layout === 2 ? number(word, b) : "";
         text.setAttribute("opacity", found ? 1 : 0.55);
         share.textContent = found ? found[2].toFixed(2).replace("0.", ".") : "";
         shade.setAttribute("fill-opacity", found ? 0.08 + 0.5 * found[2] : 0);
         shade.setAttribute("stroke-width", at === asks * n + place ? 2 : 0);
       });
     });
-    const many = layout === 1 ? h * n : h * b;
+    const many = layout ? h * n : h * b;
     root.setAttribute("aria-label", `${many} rooms; those of the word that asks are lit.`);
   };
   return { root, show };

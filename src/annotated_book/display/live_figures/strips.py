@@ -18,7 +18,10 @@ class Choice(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A row: the row that it should equal, and one that it may equal instead; -1: none."""
+    """A row: the row that it should equal, and one that it may equal instead; -1: none.
+
+    One without a name is not drawn.
+    """
 
     name: str
     right: int = -1
@@ -47,17 +50,15 @@ def strips(
         name: the figure's name, see ``finish``.
     """
     start = tuple(choice.start for choice in choices)
-    cells = [text.split(split) if split else list(text) for text in found[start]]
+    all_cells = [text.split(split) if split else list(text) for text in found[start]]
     drawn, lines_told = "", []
-    for (title, right, other), mine, text in zip(rows, cells, found[start], strict=True):
+    for (title, right, other), mine, text in zip(rows, all_cells, found[start], strict=True):
         marked = marks(
-            mine, cells[right] if right >= 0 else None, cells[other] if other >= 0 else []
+            mine, all_cells[right] if right >= 0 else None, all_cells[other] if other >= 0 else []
         )
-        inside = "".join(
-            f'<i class="aa-{mark}">{escape(x)}</i>' for x, mark in zip(mine, marked, strict=True)
-        )
-        drawn += f"<div><span>{escape(title)}</span>{inside}</div>"
-        lines_told.append(f"{title}: {text}")
+        if title:
+            drawn += _row(title, mine, marked)
+            lines_told.append(f"{title}: {text}")
     chosen = ", ".join(f"{x.name} {x.options[x.start]}" for x in choices)
     alt = f"{chosen}. {'; '.join(lines_told)}."
     still = f'<div class="aa-strips" role="img" aria-label="{escape(alt)}">{drawn}</div>'
@@ -71,6 +72,34 @@ def strips(
     }
     shown = told(still, escape(f"{chosen}."))
     return live(figure(name, shown, alt), "strips", data, room=room)
+
+
+def cells(rows: Mapping[str, Sequence[tuple[str, bool]]], *, name: str) -> Output:
+    """Draw rows of words, some of them framed.
+
+    Args:
+        rows: of each, by its name, the words, and whether they are framed.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> display.cells({"room 1": [("it", False), ("it", True)]}, name="a-room")
+        Figure: room 1: it it.
+    """
+    drawn = ""
+    for title, row in rows.items():
+        marked = ["framed" if framed else "plain" for _, framed in row]
+        drawn += _row(title, [word for word, _ in row], marked)
+    alt = "; ".join(f"{title}: {' '.join(word for word, _ in row)}" for title, row in rows.items())
+    content = f'<div class="aa-strips" role="img" aria-label="{escape(alt)}.">{drawn}</div>'
+    return figure(name, content, f"{alt}.")
+
+
+def _row(title: str, words: Sequence[str], marked: Sequence[str]) -> str:
+    inside = "".join(
+        f'<i class="aa-{mark}">{escape(word)}</i>' for word, mark in zip(words, marked, strict=True)
+    )
+    return f"<div><span>{escape(title)}</span>{inside}</div>"
 
 
 def marks(cells: Sequence[str], right: Sequence[str] | None, other: Sequence[str]) -> list[str]:
