@@ -78,6 +78,17 @@ for j, drink in enumerate(world.DRINKS):
         alone = [go_on("right", [text])[0] for text in texts]
         for i, name in enumerate(TURNS):
             found[i, j, k] = [*alone, *go_on(name, texts)]
+
+# %% tags=["hide-input"]
+more = [
+    f"{what}: {' / '.join(found[at][2:])}"
+    for what, at in {
+        "Another drink, tea": (1, 3, 0),
+        "Sentence 2 ends in fresh": (1, 0, 1),
+        "Walls right": (0, 0, 0),
+        "Walls wrong in another way": (2, 0, 0),
+    }.items()
+]
 display.strips(
     [
         display.Choice("walls", ["right", "wrong", "wrong in another way"], 1),
@@ -91,8 +102,9 @@ display.strips(
     ],
     found,
     split="|",
-    room=(226, 372),
+    room=(228, 392),
     name="who-let-the-cheese-in",
+    more=" ".join(more),
 )
 
 # %% [markdown]
@@ -203,8 +215,8 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Suppose that such a tensor `y` comes
 # in, and nobody turns it round. Our code takes the 8 words for 8 sentences, and the 2 sentences for 2 words.
 #
-# Head 1 asks about an animal, head 2 about a food. In the right house *it* collects 0.97 under the right one, and 0.19
-# under the other. And here?
+# Head 1 asks about an animal, head 2 about a food. In the right house, the *it* of sentence 1 collects 0.97 under
+# *animal* and 0.19 under *food*. And here?
 #
 # <details name="sequence-first"><summary>Nothing: the code stops with an error.</summary>
 #
@@ -240,14 +252,14 @@ answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# 1.00 under both, in both sentences. This is the house in which *it* was asked. Press any word:
+# 1.00 under both, in both sentences. Here is the house in which *it* was asked. Press any word:
 
 # %% tags=["hide-input"]
 display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 
 # %% [markdown]
 # Each of the 16 rooms holds two words, one of each sentence. *It* hears only itself and its twin. Our heads hand over
-# *quality* alone, and *it* has 1 of it, so every mixture of the two is 1.00.
+# *quality* alone. Each of the two has a quality of 1, so every mixture of them is 1.00.
 #
 # In the first figure, *wrong in another way* is this house. The last *the* hears only *the*, so the mouse carries
 # the dog whatever you choose.
@@ -294,10 +306,10 @@ display.cells(
 
 # %% [markdown]
 # A reshape keeps the order in which `y` is read: the first word of both sentences, the second of both, and so on. After 12
-# words room 1 is full, and there stands the wall. All that the model hears at the end is *it it was was thirsty sweet . .
-# so so the the*.
+# words room 1 is full, and there stands the wall. Neither last *the* hears more than *it it was was thirsty sweet . . so so
+# the the*.
 #
-# So it knows of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
+# So the model knows of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
 # world](10_a_little_world.ipynb) a food can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
 # the guess becomes *water*.
 #
@@ -363,7 +375,7 @@ def test_alone_and_in_the_batch(model, x):
 
 
 # %% [markdown]
-# For PyTorch's class, `mha`, made with `batch_first=True`, the model is `lambda x: mha(x, x, x)[0]`.
+# PyTorch's class takes three tensors and returns two. So if `mha` is one, batch-first, test `lambda x: mha(x, x, x)[0]`.
 #
 # [The last chapter](04_reshape_trick.ipynb#cell-id=two-tests-from-outside) had two mistakes that keep every shape: a
 # transpose missing in the split, or in the merge. Does this test find them?

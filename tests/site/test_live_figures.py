@@ -1059,6 +1059,23 @@ def test_two_read_a_story_of_their_own_aloud(visit):
         assert words >= set(text.replace(".", " .").split()) >= {"."}
 
 
+def test_behind_a_wrong_wall_no_drink_moves_the_answer(visit):
+    frame = visit("chapters/batches/").locator("[data-live=strips]")
+    for name, ends in [
+        (None, ["cheese was gone"] * 2),
+        ("tea", ["cheese was gone"] * 2),
+        ("fresh", ["water was gone"] * 2),
+        ("right", ["cat wanted more", "tea was gone"]),
+    ]:
+        if name:
+            act(frame, "button", name, "")
+        rows = [f"sentence {i} goes onso the {end}." for i, end in enumerate(ends, 1)]
+        assert frame.locator(".aa-stage .aa-strips > div").all_text_contents() == rows
+        verdict = "right" if name == "right" else "wrong"
+        said = "; ".join(f"sentence {i} goes on: {verdict}" for i in (1, 2))
+        expect(frame.get_by_role("status")).to_have_text(f"{said}.")
+
+
 def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
     frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]")
     frame.nth(1).evaluate(ALONE)  # which leaves one frame

@@ -37,6 +37,7 @@ def strips(
     split: str = "",
     room: tuple[int, int],
     name: str,
+    more: str = "",
 ) -> Output:
     """Draw rows of cells, those that are right and those that are not; alive, for every choice.
 
@@ -48,6 +49,7 @@ def strips(
         split: what lies between the cells of a text; by default, each sign is one.
         room: as in ``live``.
         name: the figure's name, see ``finish``.
+        more: what the still says besides, about other options.
     """
     start = tuple(choice.start for choice in choices)
     all_cells = [text.split(split) if split else list(text) for text in found[start]]
@@ -60,7 +62,7 @@ def strips(
             drawn += _row(title, mine, marked)
             lines_told.append(f"{title}: {text}")
     chosen = ", ".join(f"{x.name} {x.options[x.start]}" for x in choices)
-    alt = f"{chosen}. {'; '.join(lines_told)}."
+    alt = f"{chosen}. {'; '.join(lines_told)}. {more}".strip()
     still = f'<div class="aa-strips" role="img" aria-label="{escape(alt)}">{drawn}</div>'
     data = {
         "choices": [[x.name, list(x.options), x.kind] for x in choices],
@@ -70,7 +72,7 @@ def strips(
         "found": {" ".join(map(str, at)): list(texts) for at, texts in found.items()},
         "split": split,
     }
-    shown = told(still, escape(f"{chosen}."))
+    shown = told(still, escape(f"{chosen}. {more}".strip()))
     return live(figure(name, shown, alt), "strips", data, room=room)
 
 
