@@ -317,7 +317,8 @@ display.cells(
 # `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
 
 # %% tags=["proof"]
-assert world.REASONS["drank"][1] == LASTS and world.REASONS["ate"][1] == ["sweet", "warm"]
+assert world.REASONS["drank"][1] == LASTS
+assert world.REASONS["ate"][1] == ["sweet", "warm"]
 for drink, k in ((j, k) for j in range(4) for k in range(2)):
     right, wrong_walls, other_walls = (found[i, drink, k] for i in range(3))
     assert (
@@ -471,7 +472,10 @@ test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are to
 torch.testing.assert_close(HOUSES["batch as words"](x), wrong.transpose(0, 1))
 for batch_first in (True, False):
     mha = nn.MultiheadAttention(4, 2, batch_first=batch_first)
-    assert passes(tests["alone and in the batch"], lambda x: mha(x, x, x)[0]) == batch_first
+    assert (
+        passes(tests["alone and in the batch"], lambda x, mha=mha: mha(x, x, x)[0])
+        == batch_first
+    )
 for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     query, key = torch.randn(queries, 2, 24), torch.randn(keys, 2, 24)
     assert four_axes(query, key, key, 4).shape[0] == max(queries, keys)
