@@ -1070,7 +1070,7 @@ def test_behind_a_wrong_wall_no_drink_moves_the_answer(visit):
         if name:
             act(frame, "button", name, "")
         rows = [f"sentence {i} goes onso the {end}." for i, end in enumerate(ends, 1)]
-        assert frame.locator(".aa-stage .aa-strips > div").all_text_contents() == rows
+        expect(frame.locator(".aa-stage .aa-strips > div")).to_have_text(rows)
         verdict = "right" if name == "right" else "wrong"
         said = "; ".join(f"sentence {i} goes on: {verdict}" for i in (1, 2))
         expect(frame.get_by_role("status")).to_have_text(f"{said}.")
