@@ -3,15 +3,14 @@
 #
 # *The loss is perfect, the output is garbage: why?*
 #
-# *11 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
+# *10 minutes and 8 of exercises. Afterwards you can train a small Transformer, tell low loss from
 # good output, and find out why the two disagree.*
 #
-# A pupil learns to write a word backwards. In the lessons the solution lies on the desk, covered,
-# and each letter is uncovered once the pupil has written it. In the exam there is no solution.
+# A pupil learns to write words backwards. In the lessons the solution lies on the desk, covered, and each letter is
+# uncovered once the pupil has written it. In the exam there is no solution.
 #
-# A decoder is trained in lessons like these and used in exams like these. Here you train two such decoders.
-# One works. The other differs from it in a single line, and its lessons go even better. In the exam
-# it does not get one word of 200 right. You will find out why before you see the line.
+# A decoder is trained in lessons like these and used in exams like these. Here you train two of them. One is right, and
+# the other differs from it in a single line. You will see how well their lessons go, and bet which of the two is broken.
 
 # %% tags=["hide-input"]
 import json
@@ -29,26 +28,32 @@ from annotated_attention.seq2seq import Seq2SeqTransformer
 from annotated_book import chapters, display
 
 asking = chapters.load("11_questions_to_heads")
+torch.set_num_threads(1)  # makes the sums repeatable; more gain nothing here
 
 # %% [markdown]
-# ## A task that needs attention
+# ## Write it backwards
 #
-# The source is ten random letters, and the target is the same letters backwards. To write the first
-# letter, the model has to look at the last letter of the source, since the answer is nowhere else.
-# Three more tokens have special signs: `[` starts every target, while `]` (the end) and `.`
-# (padding) are needed later.
+# A source is three to ten random letters, and the target is the same letters backwards. `[` starts every target, and `]`
+# ends it. Shorter ones are filled up with `.`, the padding, which the loss leaves out (`ignore_index`).
 
-# %%
-torch.set_num_threads(1)  # makes the sums repeatable; more gain nothing here
+
+# %% tags=["fold-input"]
 PAD, START, END = 0, 1, 2
 SIGNS = ".[]abcdefghij"
 
 
-def ten_backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw ``b`` sequences of ten letters, and each of them backwards."""
+def backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw ``b`` sequences of three to ten letters, and each of them backwards."""
+    place = torch.arange(10)                                           # (m,)
+    length = torch.randint(3, 11, (b, 1), generator=source)            # (b, 1)
     letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
-    start = torch.full((b, 1), START)                                  # (b, 1)
-    return letters, torch.cat([start, letters.flip(1)], 1)             # (b, m), (b, 11)
+    src = letters.masked_fill(place >= length, PAD)                    # (b, m)
+    opposite = (length - 1 - place).clamp(min=0)                       # (b, m)
+    mirrored = src.gather(1, opposite)                                 # (b, m)
+    mirrored = mirrored.masked_fill(place >= length, PAD)              # (b, m)
+    tgt = F.pad(mirrored, (1, 1), value=PAD)                           # (b, 12)
+    tgt[:, 0] = START
+    return src, tgt.scatter(1, length + 1, END)  # (b, m), (b, 12)
 
 
 def spell(ids: Tensor) -> str:
@@ -56,23 +61,27 @@ def spell(ids: Tensor) -> str:
     return "".join(SIGNS[token] for token in ids.tolist())
 
 
-src, tgt = ten_backwards(2, torch.Generator().manual_seed(0))  # (2, 10), (2, 11)
-print(spell(src[0]), "->", spell(tgt[0]))
+for letters, mirrored in zip(*backwards(3, torch.Generator().manual_seed(1))):
+    print(spell(letters), "->", spell(mirrored))
 
 # %% [markdown]
 # ## The loop
 #
-# The decoder is given the target without its last token, and at each place it must predict the
-# token that follows. Where it would have written something else, it is still given the right token,
-# as if a teacher had corrected it. This is **teacher forcing** [[Williams and
-# Zipser](../docs/references.md#williams-1989)]. One step trains all places at once.
+# The decoder is given the target without its last token. At each place it must predict the token that follows; whatever
+# it predicts, the next place is given the right one, as if a teacher had corrected it. This is **teacher forcing**
+# [[Williams and Zipser](../docs/references.md#williams-1989)]. One step trains all places at once. (`...` in the
+# comments: n − 1 tokens, all but the first or the last.)
 #
-# `begin` makes a `Run`: a task to draw from, the `Seq2SeqTransformer` of [The
-# Transformer](09_transformer.ipynb) with one layer on each side, an optimizer and its schedule. (`...` in the comments: n − 1
-# tokens, all but the first or the last.)
-
+# The model is the `Seq2SeqTransformer` of [The Transformer](09_transformer.ipynb), with one layer on each side. **Adam**
+# moves its parameters. It divides each gradient by the size that this gradient usually has, so that no
+# parameter moves by much more than the **learning rate**, be its gradient large or small. The rate falls to a tenth on the way: large steps
+# first, small ones at the end.
 
 # %% tags=["fold-input"]
+SIZES = {"d_model": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
+SIZES |= {"dim_feedforward": 128, "max_len": 16, "dropout": 0.0, "pad": PAD}
+
+
 @dataclass
 class Run:
     """A model in training, and all that its next step depends on."""
@@ -85,19 +94,16 @@ class Run:
     done: int = 0
 
 
+# %%
 def begin(task, heads: int, steps: int, attention=MultiheadAttention, seed: int = 0) -> Run:
-    """Make a model with one layer on each side, ready to be trained on ``task``."""
+    """Make a model of 13 signs, ready to be trained on ``task``."""
     torch.manual_seed(seed)
-    sizes = {"d_model": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
-    sizes |= {"nhead": heads, "dim_feedforward": 128, "max_len": 16, "dropout": 0.0}
-    signs = len(SIGNS)  # 13: ten letters and three signs
-    model = Seq2SeqTransformer(signs, signs, pad=PAD, attention=attention, **sizes)
+    model = Seq2SeqTransformer(13, 13, nhead=heads, attention=attention, **SIZES)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.008)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
     return Run(task, model, optimizer, schedule, torch.Generator().manual_seed(seed))
 
 
-# %%
 def train(run: Run, until: int) -> None:
     """Take steps until there are ``until``."""
     while run.done < until:
@@ -112,15 +118,11 @@ def train(run: Run, until: int) -> None:
         run.done += 1
 
 
-# %% [markdown] name="three-numbers"
-# ## Three numbers
+# %% [markdown]
+# ## Which of the two is broken?
 #
-# How good is the model? `judge` takes 200 fresh sequences and measures the **loss**; the
-# **accuracy**, how often the likeliest token is the right one; and the **exact match**, how often the
-# model writes a whole target without a mistake. For the first two it is given the right beginning, as
-# in the lessons. For the third it has the source alone. It starts from `[`, writes the likeliest
-# token, and goes on from what it wrote itself, which is called **greedy decoding**. That is the exam,
-# and what you want a model for.
+# Both models start from the same numbers and see the same words. Every 20 steps the loss is measured on 200 fresh
+# words that neither was trained on. (The second fold holds the wrong line. Leave it shut for now.)
 
 
 # %% tags=["fold-input"]
@@ -138,105 +140,6 @@ def judge(run: Run) -> tuple[float, float, float]:
     missing = tgt.size(1) - written.size(1)
     exact = (F.pad(written, (0, missing), value=PAD) == tgt).all(1)
     return loss.item(), right.float().mean().item(), exact.float().mean().item()
-
-
-# %% [markdown]
-# ## Attention that learns where to look
-#
-# Begin with a model that works, and with one head, so that there is only one map to watch: the
-# weights of the decoder's cross-attention on one sequence. `attention_weights`, of the package, collects
-# the weights of every attention in the order in which they run; the cross-attention runs last.
-
-# %%
-STEPS = 160
-src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
-word, wanted = spell(src[0]), spell(tgt[0, 1:])
-first, maps, judged = begin(ten_backwards, heads=1, steps=STEPS), {}, {}
-for step in range(0, STEPS + 1, 5):
-    train(first, step)
-    with attention_weights(first.model) as collected, torch.no_grad():
-        first.model(src, tgt[:, :-1])
-    maps[step] = collected[-1][0, 0]  # (n, m)
-    if step in (40, 80, 120, STEPS):
-        judged[step] = judge(first)
-JUDGED = ["loss", "accuracy", "exact match"]
-display.show(judged, columns=JUDGED, decimals=3, corner="step")
-
-# %% [markdown]
-# An exact match needs all ten letters, so this number rises last: at step 80 six letters of ten are right, and
-# not one sequence of 200. Here is what happened inside, from the first step to the last.
-
-# %% tags=["fold-input"]
-from matplotlib.patches import Rectangle
-
-readings = {step: table.flip(1).diagonal().mean().item() for step, table in maps.items()}
-shown = [0, 50, 70, 100, STEPS]
-drawing, axes = display.panels(640, 165, columns=len(shown))
-for ax, step in zip(axes, shown):
-    i, j = (maps[step] > 0.02).nonzero(as_tuple=True)
-    look = {"color": display.COLOURS["n"], "marker": "s", "s": 90, "linewidths": 0}
-    ax.scatter(j + 0.5, i + 0.5, alpha=(0.9 * maps[step][i, j]).tolist(), **look)
-    ax.add_patch(Rectangle((0, 0), 10, 10, fill=False, edgecolor=display.COLOURS["b"]))
-    ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=f"step {step}")
-    ax.set_xticks([j + 0.5 for j in range(10)], list(word), color=display.COLOURS["m"])
-    ax.set_yticks([i + 0.5 for i in range(10)], list(wanted), color=display.COLOURS["n"])
-    ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
-share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
-static = display.finish(
-    drawing,
-    name="learning-to-look",
-    alt=(
-        f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
-        f"training. The share of the weights that lies on the anti-diagonal: {share}."
-    ),
-)
-
-# %% tags=["fold-input"]
-data = {
-    "steps": list(maps),
-    "maps": [(weights * 100).round().int().tolist() for weights in maps.values()],
-    "queries": list(wanted),
-    "keys": list(word),
-    "readings": {"on the right letter": [f"{share:.2f}" for share in readings.values()]},
-}
-display.live(static, "attention_over_training", data, room=(470, 470))
-
-# %% [markdown]
-# Each row is a letter to be written, each column a letter of the source. This is the last step;
-# *Play* shows the way there. At first about a tenth of the weights lies on the right letter, at the end
-# about 0.7, on the anti-diagonal: the first place looks at the last letter, and the last place at the
-# first. Nobody told the head to look there. It lowered the loss.
-
-# %% [markdown] name="the-same-training-with-a-mistake-inside"
-# ## The same training with a mistake inside
-#
-# Real sequences differ in length, so from here on the sources have three to ten letters. Short ones
-# are filled up with padding, which the loss leaves out (`ignore_index`). The model also has to
-# learn where to stop, so each target ends with `]`.
-
-
-# %% tags=["fold-input"]
-def backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw ``b`` sequences of three to ten letters, and each of them backwards."""
-    place = torch.arange(10)                                           # (m,)
-    length = torch.randint(3, 11, (b, 1), generator=source)            # (b, 1)
-    letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
-    src = letters.masked_fill(place >= length, PAD)                    # (b, m)
-    opposite = (length - 1 - place).clamp(min=0)                       # (b, m)
-    mirrored = src.gather(1, opposite)                                 # (b, m)
-    mirrored = mirrored.masked_fill(place >= length, PAD)              # (b, m)
-    tgt = F.pad(mirrored, (1, 1), value=PAD)                           # (b, 12)
-    tgt[:, 0] = START
-    return src, tgt.scatter(1, length + 1, END)  # (b, m), (b, 12)
-
-
-for letters, mirrored in zip(*backwards(3, torch.Generator().manual_seed(1))):
-    print(spell(letters), "->", spell(mirrored))
-
-# %% [markdown]
-# Train two models with two heads on this task, from the same seed. The first uses
-# `MultiheadAttention`, the second `Suspect`: the same class but for one line. The fold shows it. Leave it
-# shut for now.
 
 
 # %% tags=["fold-input"]
@@ -260,39 +163,70 @@ def follow(run: Run, steps: int) -> dict[int, tuple[float, float, float]]:
     return curve
 
 
-# %%
 right = begin(backwards, heads=2, steps=LONG)
 suspect = begin(backwards, heads=2, steps=LONG, attention=Suspect)
-models = {"right": right, "suspect": suspect}
-curves = {name: follow(run, LONG) for name, run in models.items()}  # judged every 20 steps
+models = {"A": right, "B": suspect}
+curves = {name: follow(run, LONG) for name, run in models.items()}
 ends = {name: curve[LONG] for name, curve in curves.items()}
-display.show(ends, columns=JUDGED, decimals=4)
+
+# %% tags=["hide-input"]
+drawing, (ax,) = display.panels(500, 250)
+for (name, curve), ink, dash in zip(curves.items(), "nh", ("-", "--")):
+    losses = [loss for loss, *_ in curve.values()]
+    look = {"color": display.COLOURS[ink], "linestyle": dash, "linewidth": 2.5}
+    ax.plot([*curve], losses, marker="o", markersize=4, **look)
+    x, y = {"A": (108, 0.72), "B": (26, 0.9)}[name]
+    size = {"fontsize": 15, "fontweight": "bold"}
+    ax.text(x, y, name, color=display.COLOURS[ink], **size)
+ax.set(xlim=(0, LONG + 10), ylim=(0, 2.3), xlabel="training steps", ylabel="loss")
+alt = "; ".join(f"{name} ends at {end[0]:.4f}" for name, end in ends.items())
+display.finish(
+    drawing,
+    name="which-is-broken",
+    alt=f"Two loss curves that fall. B falls faster and stays below A; {alt}.",
+)
+
+# %% [markdown]
+# <details name="bet"><summary>A is broken. Its loss is the higher one, all the way.</summary>
+#
+# A writes every word right.
+#
+# </details>
+# <details name="bet"><summary>B is broken. Its loss is the lower one, all the way.</summary>
+#
+# Yes: B does not write a single word. Nothing in its curve says so.
+#
+# </details>
+
+# %% [markdown] name="three-numbers"
+# ## The exam
+#
+# The loss is measured as in the lessons: the right beginning is given. So is the **accuracy**, how often the likeliest
+# token is the right one. In the exam the model has the source alone. It starts from `[`, writes the likeliest token, and
+# goes on from what it wrote itself, which is called **greedy decoding**. That is what you want a model for. The **exact
+# match** is the share of the words that come out without a mistake. Here are the three numbers after the last step, and
+# what the two write in the exam for the first three of the 200 sources:
+
+# %% tags=["fold-input"]
+fresh = backwards(200, torch.Generator().manual_seed(12345))  # (200, 10), (200, 12)
+measured = zip(["loss", "accuracy", "exact match"], *ends.values())
+table = {what: [f"{x:.4f}" for x in both] for what, *both in measured}
+exams = [run.model.eval().greedy(fresh[0], START, END, 11) for run in models.values()]
+for i in range(3):
+    table[spell(fresh[0][i]).strip(".")] = [spell(x[i, 1:]).strip(".") for x in exams]
+display.show(table, columns=[*models])
 
 # %% tags=["proof"]
-pairs = [(curves["right"][step][0], found[0]) for step, found in curves["suspect"].items()]
+pairs = [(curves["A"][step][0], found[0]) for step, found in curves["B"].items()]
 assert all(theirs < ours for ours, theirs in pairs)
 (_, known, whole), (_, seen, exact) = ends.values()
 assert min(known, seen) > 0.99
-assert exact < 0.02 < 0.9 < whole
-print("✓ At every one of the measurements the suspect's loss is the lower of the two.")
+assert exact < 0.004 < 0.98 < whole
+print("✓ At every one of the measurements the loss of B is the lower of the two.")
 
 # %% [markdown]
-# In the lessons the suspect is the better pupil. In the exam, not one of its 200 words is right. In
-# the first three it hands in an empty sheet, with the end `]` as its first sign:
-
-# %% tags=["fold-input"]
-src, tgt = backwards(200, torch.Generator().manual_seed(12345))  # (200, 10), (200, 12)
-exams = {
-    name: run.model.eval().greedy(src, START, END, max_new=11)
-    for name, run in models.items()
-}
-rows = {
-    spell(src[i]).strip("."): [spell(x[i, 1:]).strip(".") for x in exams.values()]
-    for i in range(3)
-}
-display.show(rows, columns=[*exams], corner="source")
-
-# %% [markdown]
+# In the lessons B is the better pupil. In the exam it hands in an empty sheet, with the end `]` as its first sign.
+#
 # And the loss raised no alarm. In [A little world](10_a_little_world.ipynb), a loss below the floor gave
 # such models away. Here the source decides every letter, so the floor is zero, and a loss next to zero is
 # what a perfect pupil has. So why is the output garbage?
@@ -326,7 +260,7 @@ display.show(rows, columns=[*exams], corner="source")
 #
 # So keep the first thing right, and change only the second. Every place gets the right beginning, as in the lesson. Ahead
 # of it lies the solution, or a **false solution**, in which each letter is replaced by another, or nothing. If
-# mistakes pile up, the suspect must be right all three times: there are no mistakes in its beginnings.
+# mistakes pile up, B must be right all three times: there are no mistakes in its beginnings.
 
 
 # %%
@@ -361,7 +295,6 @@ def written(run: Run, src: Tensor, tgt: Tensor) -> dict[str, Tensor]:
 
 
 # %% tags=["fold-input"]
-fresh = backwards(200, torch.Generator().manual_seed(12345))  # (200, 10), (200, 12)
 lengths, found = (fresh[0] != PAD).sum(1), {}
 for letters in range(3, 11):
     one = (lengths == letters).nonzero()[0]
@@ -373,8 +306,6 @@ for letters in range(3, 11):
             spell(rows[0][:letters]),
             *(spell(row[: letters + 1]).replace(".", "–") for row in rows[1:]),
         ]
-
-# %% tags=["fold-input"]
 names = ["source", "solution", "false solution", "the solution ahead", "a false one ahead"]
 against = {
     "the solution ahead": (1,),
@@ -398,7 +329,7 @@ display.strips(
 )
 
 # %% [markdown]
-# A struck sign is wrong; a framed one is the false solution's. Press *10*, and *right*. Then count, over all 200
+# A struck sign is wrong; a framed one is the false solution's. Press *10*, and *A*. Then count, over all 200
 # sequences:
 
 # %% tags=["fold-input"]
@@ -407,10 +338,10 @@ false, letters = falsified(asked), asked > END  # (200, 11), (200, 11)
 for name, run in models.items():
     for what, signs in written(run, *fresh).items():
         rows.setdefault(what, []).append((signs == asked)[letters].float().mean())
-        if name == "suspect":
+        if name == "B":
             copies = (signs == false)[letters].float().mean()
             rows[what].append(copies if what.startswith("a false") else "")
-columns = ["right", "suspect", "letters of the false solution"]
+columns = ["A", "B", "B: letters of the false solution"]
 display.show(rows, columns=columns, corner="letters that are right")
 
 # %% tags=["proof"]
@@ -422,15 +353,37 @@ assert shares["a false one ahead"][2] > 0.8
 assert max(shares["nothing ahead"][1], shares["exam"][1]) < 0.3
 alone = with_ahead(suspect.model, *fresh, fresh[1][:, :0])  # (200, 11)
 assert (alone == fresh[1][:, :-1])[:, 1:][letters[:, 1:]].float().mean() > 0.9
-print("✓ The suspect writes most of a false solution; the right model ignores it.")
+print("✓ B writes most of a false solution; A ignores it.")
 
 # %% [markdown]
-# Mistakes that pile up are not the cause. Every beginning was right, and with nothing ahead the suspect still gets only
-# one letter in ten: from the second place on it nearly always repeats the letter that it was given last.
+# Mistakes that pile up are not the cause. Every beginning was right, and with nothing ahead B still gets only one letter
+# in ten. The false solution says what does happen: B hands it in, almost letter for letter, while A writes the same
+# as before. B has hardly learned to write backwards. It has learned to peek under the cover, one place ahead. In the
+# exam, that place does not exist yet.
 #
-# The false solution says what does happen. The suspect hands it in, almost letter for letter, while the right
-# model writes the same as before. The suspect has hardly learned to write backwards. It has learned to peek under
-# the cover, one place ahead. In the exam, that place does not exist yet.
+# Then why the empty sheet? Give B one token and nothing else, before each of the 200 sources:
+
+# %% tags=["fold-input"]
+alone = torch.arange(START, len(SIGNS)).repeat_interleave(200)[:, None]  # (2400, 1)
+with torch.no_grad():
+    wrote = suspect.model(fresh[0].repeat(12, 1), alone)[:, 0].argmax(-1)  # (2400,)
+start, letter = alone[:, 0] == START, alone[:, 0] > END
+rows = {
+    "[": ["]", (wrote == END)[start].float().mean()],
+    "a letter": ["the same letter", (wrote == alone[:, 0])[letter].float().mean()],
+}
+display.show(rows, columns=["B writes", "share"], corner="given")
+
+# %% tags=["proof"]
+assert not (fresh[1][:, 1:] == START).any()
+assert rows["["][1] > 0.5
+assert rows["a letter"][1] > 0.95
+print("✓ B gives a letter back, and never met a target in which “[” is to be written.")
+
+# %% [markdown]
+# Where nothing lies ahead, B copies what it was given last: in the figure's row *nothing ahead* its letters come one
+# place late. At the start that is `[`, which no target ever asks for, so B has never learned to write it. Mostly it
+# writes the other sign that is no letter, `]`, and the word has ended.
 
 # %% [markdown]
 # ## The line
@@ -444,18 +397,96 @@ display.diff(
 )
 
 # %% [markdown]
-# The decoder asks for a causal mask, and the suspect does not put it on. No shape changes, and nothing
-# complains. With PyTorch's `nn.Transformer` you need not even write a wrong line: it makes no causal mask by itself, so a
-# call without `tgt_mask` trains this suspect.
+# The decoder asks for a causal mask, and B does not put it on. No shape changes, and nothing complains. With PyTorch's
+# `nn.Transformer` you need not even write a wrong line: it makes no causal mask by itself, so a call without `tgt_mask`
+# trains B. A validation loss does not find it either, as long as the whole target is in the tensor.
 #
-# A validation loss does not find it either. It is measured with the right beginning given and the whole target in the
-# tensor, as it was for these 200 fresh sequences.
+# ## What A had to learn instead
+#
+# A cannot peek. It has to find each letter in the source, with its cross-attention. To watch that, train a smaller A,
+# with one head, so that there is one map, and with ten letters in every word. Each row is a letter to be written, each
+# column a letter of the source:
+
+# %% tags=["fold-input"]
+from matplotlib.patches import Rectangle
+
+STEPS = 160
+
+
+def ten_backwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw ``b`` sequences of ten letters, and each of them backwards."""
+    letters = torch.randint(3, len(SIGNS), (b, 10), generator=source)  # (b, m)
+    start = torch.full((b, 1), START)                                  # (b, 1)
+    return letters, torch.cat([start, letters.flip(1)], 1)             # (b, m), (b, 11)
+
+
+src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
+word, wanted = spell(src[0]), spell(tgt[0, 1:])
+first, maps, judged = begin(ten_backwards, heads=1, steps=STEPS), {}, {}
+for step in range(0, STEPS + 1, 5):
+    train(first, step)
+    with attention_weights(first.model) as collected, torch.no_grad():
+        first.model(src, tgt[:, :-1])
+    maps[step] = collected[-1][0, 0]  # (n, m)
+    judged[step] = judge(first)
+
+
+def drawn(maps: dict[int, Tensor], word: str, wanted: str, alt: str):
+    """Draw some of the maps."""
+    drawing, axes = display.panels(640, 165, columns=len(maps))
+    for ax, (step, weights) in zip(axes, maps.items()):
+        i, j = (weights > 0.02).nonzero(as_tuple=True)
+        look = {"color": display.COLOURS["n"], "marker": "s", "s": 90, "linewidths": 0}
+        ax.scatter(j + 0.5, i + 0.5, alpha=(0.9 * weights[i, j]).tolist(), **look)
+        ax.add_patch(Rectangle((0, 0), 10, 10, fill=False, edgecolor=display.COLOURS["b"]))
+        ax.set(xlim=(0, 10), ylim=(10, 0), aspect="equal", title=f"step {step}")
+        ax.set_xticks([j + 0.5 for j in range(10)], [*word], color=display.COLOURS["m"])
+        ax.set_yticks([i + 0.5 for i in range(10)], [*wanted], color=display.COLOURS["n"])
+        ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=8)
+    return display.finish(drawing, name="learning-to-look", alt=alt)
+
+
+# %% tags=["fold-input"]
+readings = {step: table.flip(1).diagonal().mean().item() for step, table in maps.items()}
+shown = {step: maps[step] for step in (0, 50, 70, 100, STEPS)}
+share = ", ".join(f"{readings[step]:.2f} at step {step}" for step in shown)
+static = drawn(
+    shown,
+    word,
+    wanted,
+    f"Cross-attention while {word} is read and {wanted} is written, at five steps of "
+    f"training. The share of the weights that lies on the anti-diagonal: {share}.",
+)
+data = {
+    "steps": list(maps),
+    "maps": [(weights * 100).round().int().tolist() for weights in maps.values()],
+    "queries": list(wanted),
+    "keys": list(word),
+    "readings": {
+        "on the right letter": [f"{share:.2f}" for share in readings.values()],
+        "accuracy": [f"{accuracy:.2f}" for _, accuracy, _ in judged.values()],
+        "exact match": [f"{exact:.2f}" for *_, exact in judged.values()],
+    },
+}
+display.live(static, "attention_over_training", data, room=(470, 470))
+
+# %% tags=["proof"]
+assert readings[0] < 0.15 < 0.65 < readings[STEPS] < 0.75
+assert 0.55 < judged[80][1] < 0.65
+assert judged[80][2] == 0 < 0.95 < judged[STEPS][2]
+print("✓ Halfway, most letters are right, and not one word.")
+
+# %% [markdown]
+# This is the last step; *Play* shows the way there. At first about a tenth of the weights lies on the right letter, at
+# the end about 0.7, on the anti-diagonal: the first place looks at the last letter, and the last place at the first.
+# Nobody told the head to look there. It lowered the loss. At step 80, six letters of ten are right, and not one word of
+# 200: an exact match needs all ten letters.
 
 # %% [markdown]
 # ## What to check in your own code
 #
-# The experiment with the false solution needs a trained model. But who peeks can be told before the first step. Change
-# all tokens after a place, and see whether the scores up to this place move:
+# The false solution needs a trained model. But who peeks can be told before the first step. Change all tokens after a
+# place, and see whether the scores up to this place move:
 
 
 # %%
@@ -469,31 +500,24 @@ def moved(model: nn.Module, src: Tensor, given: Tensor, last: int = 4) -> float:
 
 # %% [markdown]
 # Try it on untrained models. The third has all its masks, and the **wrong merge** of [The reshape
-# trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape).
+# trick](04_reshape_trick.ipynb#cell-id=two-mistakes-that-keep-every-shape), which puts what the heads mixed for later
+# tokens into earlier rows.
 
 # %% tags=["fold-input"]
 from attention_doctor.mistakes.reshapes import MergeWithoutTranspose
 
-src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
-given, moves = tgt[:, :-1], {}
-kinds = {
-    "right": MultiheadAttention,
-    "suspect": Suspect,
-    "wrong merge": MergeWithoutTranspose,
-}
+src, given, moves = fresh[0][lengths == 10], fresh[1][lengths == 10, :-1], {}
+kinds = {"A": MultiheadAttention, "B": Suspect, "wrong merge": MergeWithoutTranspose}
 for name, attention in kinds.items():
     moves[name] = [moved(begin(backwards, 2, LONG, attention).model.eval(), src, given)]
 display.show(moves, columns=["scores move by"], corner="untrained")
 
 # %% tags=["proof"]
-assert moves["right"][0] < 1e-5
-assert min(moves["suspect"][0], moves["wrong merge"][0]) > 0.1
+assert moves["A"][0] < 1e-5
+assert min(moves["B"][0], moves["wrong merge"][0]) > 0.1
 print("✓ Before the first step, the test tells both that peek from the one that does not.")
 
 # %% [markdown]
-# The wrong merge puts what the heads mixed for later tokens into earlier rows, past every mask. [Trained](#cell-id=deeper-other-seeds),
-# it copies, too.
-#
 # > **Pitfall.** Do not judge a decoder by its loss, not even on fresh sequences. Before training, change
 # > later tokens: no earlier row of scores may move. After training, let it decode, and compare whole outputs.
 
@@ -501,67 +525,26 @@ print("✓ Before the first step, the test tells both that peek from the one tha
 # <!-- deeper: other seeds, and other mistakes -->
 # ### Going deeper: other seeds, and other mistakes
 #
-# One run may be luck. Train two more suspects, and the wrong merge, and lay the false solution ahead of
+# One run may be luck. Train two more models like B, and one with the wrong merge, and lay the false solution ahead of
 # each:
 
 # %%
-more = {f"suspect, seed {i}": begin(backwards, 2, LONG, Suspect, i) for i in (1, 2)}
-merged = more["wrong merge"] = begin(backwards, 2, LONG, MergeWithoutTranspose)
+more = {f"B, seed {i}": begin(backwards, 2, LONG, Suspect, i) for i in (1, 2)}
+more["wrong merge"] = begin(backwards, 2, LONG, MergeWithoutTranspose)
 table = {}
 for name, run in more.items():
     train(run, LONG)
     found = with_ahead(run.model.eval(), *fresh, falsified(fresh[1]))  # (200, 11)
     copies = (found == false)[letters].float().mean()
     table[name] = [*judge(run), copies]
-display.show(table, columns=[*JUDGED, "false letters"], decimals=3)
+columns = ["loss", "accuracy", "exact match", "false letters"]
+display.show(table, columns=columns, decimals=3)
 
 # %% [markdown]
-# The suspects copy whatever the seed. The wrong merge copies less. Which places does it not copy at? Its
-# heads reach different tokens from different places, so ask each place twice: do its scores move when the letter that
-# it must write changes? And what does it write with a false solution ahead?
+# B copies whatever the seed, and so does the wrong merge, though less. `make seeds`, a command of the repository, has
+# trained three classes with five seeds each. In **both wrong** the
+# split is a straight reshape, too.
 
-# %% tags=["fold-input"]
-long = lengths == 10
-src, tgt = fresh[0][long], fresh[1][long]                # (b, 10), (b, 12)
-lies = falsified(tgt)                                    # (b, 12)
-wrote = with_ahead(merged.model.eval(), src, tgt, lies)  # (b, 11)
-peeked = with_ahead(suspect.model, src, tgt, lies)       # (b, 11)
-table = {}
-for i in range(10):
-    other = tgt[:, :-1].clone()  # (b, 11)
-    other[:, i + 1] = lies[:, i + 1]
-    with torch.no_grad():
-        change = merged.model(src, other) - merged.model(src, tgt[:, :-1])  # (b, 11, 13)
-    table[f"place {i + 1}"] = [
-        change[:, i].abs().max(),
-        (wrote == tgt[:, 1:])[:, i].float().mean(),
-        (wrote == lies[:, 1:])[:, i].float().mean(),
-        (peeked == tgt[:, 1:])[:, i].float().mean(),
-    ]
-columns = ["scores move by", "right letter", "false letter", "suspect: right letter"]
-display.show(table, columns=columns, corner="wrong merge")
-
-# %% [markdown]
-# Places one to six see the letter that they must write, and hand in the false one. Places seven to ten see it hardly or not at
-# all, and there the model *has* learned to write backwards: mostly it writes the right letter, whatever lies ahead. The exam
-# is failed all the same, because which row a head fills depends on the length of what is written, and that grows with
-# every token. The suspect of the chapter, too, has learned something at the last two places.
-#
-# `make seeds`, a command of the repository, has trained each of these setups with five seeds. Models for
-# `ten_backwards` have one head, those for the other tasks have two. Two more mistakes are in the
-# list: in the **wrong split** the split is a straight reshape, and in **both wrong** the merge is
-# one, too. Their task is to copy ten letters.
-
-
-# %%
-def ten_forwards(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw ``b`` sequences of ten letters, and the same again as the target."""
-    letters, tgt = ten_backwards(b, source)                         # (b, m), (b, 11)
-    return letters, torch.cat([tgt[:, :1], tgt[:, 1:].flip(1)], 1)  # (b, m), (b, 11)
-
-
-letters, same = ten_forwards(1, torch.Generator().manual_seed(0))
-print(spell(letters[0]), "->", spell(same[0]))
 
 # %%
 DATA = resources.files("annotated_book").joinpath("data/training.json")
@@ -578,20 +561,15 @@ def span(rows: list[dict], what: str) -> str:
 NAMES = {
     "MultiheadAttention": "right",
     "MergeWithoutTranspose": "wrong merge",
-    "SplitWithoutTranspose": "wrong split",
     "SplitAndMergeWithoutTranspose": "both wrong",
 }
-groups: dict[tuple[str, str], list[dict]] = {}
-for row in KEPT["runs"]:
-    groups.setdefault((row["task"], NAMES[row["attention"]]), []).append(row)
-columns = ["accuracy", "exact match"]
-table = {", ".join(x): [span(rows, what) for what in columns] for x, rows in groups.items()}
+columns, table = ["accuracy", "exact match"], {}
+for kind, name in NAMES.items():
+    rows = [row for row in KEPT["runs"] if row["attention"] == kind]
+    table[name] = [span(rows, what) for what in columns]
 display.show(table, columns=columns, corner="lowest to highest")
 
 # %% [markdown]
-# With the right class, every run gets at least 0.955 of the sequences right. With a mistake
-# inside, the best run gets 0.005 right, one sequence of 200, whatever its accuracy says.
-#
 # **Both wrong** does not peek: it cuts the *sequence* in two where a right split cuts the features,
 # and within a half the causal mask still holds. But where the cut falls depends on the length, and
 # in decoding the length changes with every token. So ask an untrained model a second question: does
@@ -600,14 +578,12 @@ display.show(table, columns=columns, corner="lowest to highest")
 # %%
 from attention_doctor.mistakes.reshapes import SplitAndMergeWithoutTranspose
 
-src, tgt = ten_backwards(1, torch.Generator().manual_seed(7))  # (1, 10), (1, 11)
-given = tgt[:, :-1]
 gaps = {}
 for attention in (MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose):
-    model = begin(ten_forwards, 2, STEPS, attention).model.eval()
+    model = begin(backwards, 2, LONG, attention).model.eval()
     with torch.no_grad():
-        long, short = model(src, given), model(src, given[:, :4])  # (1, 10, 13), (1, 4, 13)
-    gaps[NAMES[attention.__name__]] = [(long[:, :4] - short).abs().max()]
+        whole, cut = model(src, given), model(src, given[:, :4])  # (b, 11, 13), (b, 4, 13)
+    gaps[NAMES[attention.__name__]] = [(whole[:, :4] - cut).abs().max()]
 display.show(gaps, columns=["the first four rows differ by"])
 
 # %% [markdown]
@@ -617,7 +593,7 @@ display.show(gaps, columns=["the first four rows differ by"])
 # <!-- deeper: what the model uses, and what the task needs -->
 # ### Going deeper: what the model uses, and what the task needs
 #
-# Take the right model apart. It has three attentions: self-attention in the encoder,
+# Take A apart. It has three attentions: self-attention in the encoder,
 # self-attention in the decoder, and the cross-attention. [Silence](11_questions_to_heads.ipynb#cell-id=take-it-away) each
 # in its turn: its two heads hand over zeros.
 
@@ -654,7 +630,7 @@ display.show(rows, columns=["exact match"], decimals=3, corner="silenced")
 
 # %% tags=["proof"]
 mean = contributions(right, by_mean=True)
-assert zero["nothing"] == mean["nothing"] == ends["right"]
+assert zero["nothing"] == mean["nothing"] == ends["A"]
 for left in (zero, mean):
     assert all(left[part][2] < 0.3 for part in attentions(right.model))
 print("✓ Without any one of the three the model fails, silenced by zero or by the mean.")
@@ -745,376 +721,6 @@ display.show(gaps, columns=["parameters differ by at most"], decimals=3, corner=
 # %% [markdown]
 # With everything restored, every parameter is the same to the last bit. Leave out any part, and you
 # are in a different training run, without any warning.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: two heads that you can explain -->
-# ### Going deeper: two heads that you can explain
-#
-# Output that is right does not say *how* it came about. To say how, you need a model with fewer heads than these
-# six (three attentions of two heads). Here is a task for two. A text of different letters is drawn at random and then
-# repeats itself, as in
-# `drankdrankdr`. Once it repeats, which letter comes next? The **copier** has two attention layers of
-# one head each, with residual connections, and nothing else: no feed-forward networks, no norms. Its
-# loss and its accuracy count only places whose letter has come before: at the others nobody can know
-# what follows. A model with a single layer is trained beside it.
-
-# %% tags=["fold-input"]
-ALPHABET, LENGTH = "abcdefghijklmnopqrstuvwxyz", 32
-
-
-def repeated(
-    b: int, source: torch.Generator, shortest: int = 4, longest: int = 16
-) -> tuple[Tensor, Tensor]:
-    """Draw ``b`` sequences that repeat their beginning, and tell how long it is."""
-    period = torch.randint(shortest, longest + 1, (b, 1), generator=source)  # (b, 1)
-    shuffled = torch.rand(b, 26, generator=source).argsort(1)                # (b, 26)
-    place = torch.arange(LENGTH) % period
-    return shuffled.gather(1, place), period  # (b, 32), (b, 1)
-
-
-for ids, period in zip(*repeated(3, torch.Generator().manual_seed(0))):
-    print("".join(ALPHABET[i] for i in ids.tolist()), "repeats after", period.item())
-
-
-# %%
-class Copier(nn.Module):
-    """Attention layers with residual connections, and nothing else."""
-
-    def __init__(self, layers: int, heads: int, width: int = 64) -> None:
-        super().__init__()
-        self.letters, self.places = nn.Embedding(26, width), nn.Embedding(LENGTH, width)
-        options = {"bias": False, "batch_first": True}
-        attentions = (MultiheadAttention(width, heads, **options) for _ in range(layers))
-        self.layers = nn.ModuleList(attentions)
-        self.scores = nn.Linear(width, 26, bias=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Score each letter as the one that follows, at each place.
-
-        Args:
-            ids: (b, n), numbers of letters.
-        """
-        x = self.letters(ids) + self.places.weight[: ids.size(1)]  # (b, n, e)
-        for attention in self.layers:
-            x = x + attention(x, x, x, need_weights=False, is_causal=True)[0]
-        return self.scores(x)  # (b, n, 26)
-
-
-# %% tags=["fold-input"]
-def judge_copies(model: Copier, ids: Tensor, period: Tensor) -> tuple[Tensor, float]:
-    """Measure loss and accuracy after letters that have been seen before."""
-    scores, asked = model(ids)[:, :-1], ids[:, 1:]    # (b, 31, 26), (b, 31)
-    seen_before = torch.arange(LENGTH - 1) >= period  # (b, 31)
-    loss = F.cross_entropy(scores[seen_before], asked[seen_before])
-    right = (scores.argmax(-1) == asked)[seen_before]
-    return loss, right.float().mean().item()
-
-
-@torch.no_grad()
-def copied(model: Copier, *periods: int) -> float:
-    """Measure the accuracy on 500 fresh sequences."""
-    fresh = repeated(500, torch.Generator().manual_seed(4321), *periods)
-    return judge_copies(model, *fresh)[1]
-
-
-COPY_STEPS = 300
-
-
-def warm_up(step: int) -> float:
-    """Raise the learning rate for 50 steps, then lower it to zero."""
-    return min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
-
-
-def learn_to_copy(layers: int, heads: int = 1, seed: int = 0, periods: tuple = ()) -> tuple:
-    """Train a copier; give it with its accuracy at every 25 steps."""
-    torch.manual_seed(seed)
-    source, curve = torch.Generator().manual_seed(seed), {}
-    model = Copier(layers, heads)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up)
-    for step in range(1, COPY_STEPS + 1):
-        loss, _ = judge_copies(model, *repeated(64, source, *periods))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 25 == 0:
-            curve[step] = copied(model, *periods)
-    return model, curve
-
-
-# %% tags=["fold-input"]
-copier, two_layers = learn_to_copy(layers=2)
-single, one_layer = learn_to_copy(layers=1)
-rows = {step: [two_layers[step], one_layer[step]] for step in (50, 75, 100, 300)}
-display.show(rows, columns=["two layers", "one layer"], decimals=3, corner="step")
-
-# %% [markdown] name="find-what-the-heads-do"
-# With two layers the model copies without a mistake; with one it ends at 0.304.
-#
-# How can two heads copy? In `drankd`, the second *d* has to find *r*, the letter after the first
-# *d*. A head that compares letters can find the first *d*. But it needs *r*, which does not look
-# like *d*. So *r* itself has to say which letter came before it, and two heads can share the work
-# [[Elhage et al.](../docs/references.md#elhage-2021), [Olsson et
-# al.](../docs/references.md#olsson-2022)]:
-#
-# - A **previous-token head** in layer 1 looks at the token before each letter, and adds it to that
-#   letter. Now *r* says "I am *r*, and I come after *d*".
-# - An **induction head** in layer 2 looks for a letter that comes after *d*, and copies it.
-#
-# Is it so? Give the copier a word of sixteen different letters, twice. Each of the 32 rows is a letter that
-# looks, each column a letter that is looked at.
-
-# %% tags=["fold-input"]
-text = 2 * "uncopyrightables"
-with attention_weights(copier) as collected, torch.no_grad():
-    copier(torch.tensor([[ALPHABET.index(letter) for letter in text]]))
-drawing, axes = display.panels(640, 330, columns=2)
-told = []
-for layer, (ax, weights) in enumerate(zip(axes, collected), 1):
-    table = weights[0, 0]  # (32, 32)
-    for i, j in (table > 0.05).nonzero().tolist():
-        look = {"color": display.COLOURS["n"], "alpha": 0.9 * table[i, j].item(), "lw": 0}
-        ax.add_patch(Rectangle((j, i), 1, 1, **look))
-    frame = {"fill": False, "edgecolor": display.COLOURS["b"]}
-    ax.add_patch(Rectangle((0, 0), 32, 32, **frame))
-    for line in ([0, 32], [16, 16]), ([16, 16], [0, 32]):
-        ax.plot(*line, color=display.COLOURS["b"], linewidth=1, linestyle="--")
-    ax.set(xlim=(0, 32), ylim=(32, 0), aspect="equal", frame_on=False)
-    ax.set_title(f"layer {layer}")
-    look, words = {"fontsize": 12, "va": "center"}, [text[:16], text[16:]]
-    ax.set_xticks([8, 24], words, color=display.COLOURS["m"], fontsize=12)
-    ax.set_yticks([8, 24], words, color=display.COLOURS["n"], rotation=90, **look)
-    ax.tick_params(length=0, pad=2, labeltop=True, labelbottom=False)
-    most, back = table.argmax(1).tolist(), (1, 15)[layer - 1]
-    halves = [sum(most[i] == i - back for i in half) for half in (range(16), range(16, 32))]
-    told.append(
-        f"layer {layer} looks {back} back in {halves[0]} and {halves[1]} rows of 16"
-    )
-alt = f"Weights of two heads, first and second half of the text: {'; '.join(told)}."
-display.finish(drawing, name="two-heads-explained", alt=alt)
-
-# %% [markdown]
-# In layer 2 the induction head is what it should be: in the second half each letter looks fifteen places back, at
-# what followed its earlier copy. (The last one does not: nothing follows it, so it was never trained.) But look at
-# layer 1: one place to the left of the diagonal there is a clean line, and
-# in the middle of the text it breaks off. The previous-token head does not do what its name says. Is that a flaw?
-#
-# Take 200 such texts, and forbid one thing at a time: the first half's line in layer 1, all of layer 1 in the second
-# half (it adds zeros there), and the line in layer 2. Which of the three does the copying survive?
-#
-# <details><summary>What do you expect?</summary>
-#
-# None, one would think: the second layer builds on the first. So it does, but on what the first has done in which half?
-#
-# </details>
-
-
-# %% tags=["fold-input"]
-@torch.no_grad()
-def copied_without(
-    model: Copier, ids: Tensor, layer: int, back: int | None, places: Tensor
-) -> float:
-    """Measure the copying if a layer cannot look ``back`` places, or adds nothing."""
-    causal = torch.ones(LENGTH, LENGTH).triu(1).bool()
-    masked = causal.clone()
-    if back:
-        masked[places, places - back] = True
-    x = model.letters(ids) + model.places.weight  # (b, n, 64)
-    for i, attention in enumerate(model.layers):
-        out = attention(x, x, x, attn_mask=masked if i == layer else causal)[0]
-        if i == layer and not back:
-            out[:, places] = 0
-        x = x + out
-    right = model.scores(x)[:, 16:-1].argmax(-1) == ids[:, 17:]
-    return right.float().mean().item()
-
-
-# %% tags=["fold-input"]
-ids, _ = repeated(200, torch.Generator().manual_seed(99), 16, 16)  # (200, 32), (200, 1)
-first_half, second_half = torch.arange(1, 16), torch.arange(16, 31)
-without = {
-    "nothing": copied_without(copier, ids, 0, 1, first_half[:0]),
-    "layer 1, one back, first half": copied_without(copier, ids, 0, 1, first_half),
-    "layer 1, all of it, second half": copied_without(copier, ids, 0, None, second_half),
-    "layer 2, fifteen back, second half": copied_without(copier, ids, 1, 15, second_half),
-}
-display.show(
-    [[x] for x in without.values()],
-    [*without],
-    ["accuracy"],
-    decimals=3,
-    corner="forbidden",
-)
-
-# %% tags=["proof"]
-whole, line, half, copying = without.values()
-assert half == whole > 0.99
-assert line < 0.1 > copying
-print(
-    "✓ Without all of layer 1 in the second half, the copier gets as much right as whole."
-)
-
-# %% [markdown]
-# No flaw. In the second half you may switch layer 1 off altogether, and the copier misses nothing.
-# Layer 1 has done its work by then. It told each letter of the first half what came before it, and no period is
-# longer than sixteen, so layer 2 finds a copy of every letter there. The head has learned its work as far as
-# it is used, and no further. What they hand over is [told below](#cell-id=deeper-what-the-heads-do).
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: does copying need two layers -->
-# ### Going deeper: does copying need two layers?
-#
-# It seems so: in a single layer nothing has told *r* which letter came before
-# it, and the model with one layer ended at 0.304. But it had one head and 300 steps. `make seeds` has given one layer
-# more of everything. How far does it get?
-
-# %% tags=["fold-input"]
-LONGER = resources.files("annotated_book").joinpath("data/one_layer.json")
-rows = {"1 head, width 64, 300 steps": [one_layer[COPY_STEPS]]}
-for row in json.loads(LONGER.read_text())["runs"]:
-    many = f"{row['heads']} head{'s' * (row['heads'] > 1)}"
-    rows[f"{many}, width {row['width']}, {row['steps']} steps"] = [row["accuracy"]]
-display.show(rows, columns=["accuracy"], decimals=3, corner="one layer")
-
-# %% [markdown]
-# Nearly nine letters of ten. So the task leaves more choice than it seemed. In one layer no key knows
-# what stood before it, and how this model finds the next letter all the same, its accuracy does not
-# say. The second layer made it easy, within 100 steps. A
-# model that fails has not learned it in its time; that does not say that it cannot be learned.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="deeper-what-the-heads-do"
-# <!-- deeper: what the two heads do, in numbers -->
-# ### Going deeper: what the two heads do, in numbers
-#
-# The weights say where a head looks. What it hands over from there goes through $W_V$, $W_O$ and
-# the output layer, and these are the same for every text. So send each of the 26 letters through
-# them. Row i of the result says how much a look at letter i adds to the score of each letter. If
-# the second head copies, the largest number of each row stands on the diagonal. This is called the
-# **OV circuit** of a head [[Elhage et al.](../docs/references.md#elhage-2021)].
-
-
-# %%
-@torch.no_grad()
-def handed_over(model: Copier, layer: int) -> Tensor:
-    """Say what a look at each letter adds to the score of each letter."""
-    attention, letters = model.layers[layer], model.letters.weight
-    w_v = attention.in_proj_weight[128:]                # (64, 64)
-    looked_at = letters @ w_v.T                         # (26, 64)
-    received = looked_at @ attention.out_proj.weight.T  # (26, 64)
-    return received @ model.scores.weight.T             # (26, 26)
-
-
-torch.manual_seed(0)
-rows = {}
-for name, model in {"untrained": Copier(2, 1), "trained": copier}.items():
-    table = handed_over(model, 1)                # (26, 26)
-    others = table.clone().fill_diagonal_(-999)  # (26, 26)
-    hits = (table.argmax(1) == torch.arange(26)).sum()
-    rows[name] = [hits, table.diagonal().min(), others.max()]
-columns = ["rows of 26 largest there", "at least", "elsewhere at most"]
-display.show(rows, columns=columns, corner="on the diagonal")
-
-# %% [markdown]
-# The diagonal wins in every row: the letter *r* in what the head looks at raises the score of *r*, and
-# of no other letter by nearly as much. Its place and what the first head added to it come on top;
-# they are left out here. So the second head copies the letter that it looks at, whatever it is. This
-# test says nothing about where the head looks; only both together explain it.
-#
-# The second head has queries, keys and values, and each could use what the first head has added.
-# The explanation says which. Let one of the three see only the letters and places, as if there
-# were no layer 1, and leave the other two as they are. The copying should stop only for the keys:
-# the query is the current letter, the value is the letter to be copied, and only the key has to
-# tell which letter came before.
-
-
-# %%
-@torch.no_grad()
-def copied_if_plain(model: Copier, role: str) -> float:
-    """Measure the accuracy if queries, keys or values of layer 2 do not see layer 1."""
-    ids, period = repeated(500, torch.Generator().manual_seed(4321))
-    plain = model.letters(ids) + model.places.weight                     # (b, n, 64)
-    x = plain + model.layers[0](plain, plain, plain, is_causal=True)[0]  # (b, n, 64)
-    inputs = [plain if role == each else x for each in ("queries", "keys", "values")]
-    scores = model.scores(x + model.layers[1](*inputs, is_causal=True)[0])  # (b, n, 26)
-    right = (scores[:, :-1].argmax(-1) == ids[:, 1:])[torch.arange(LENGTH - 1) >= period]
-    return right.float().mean().item()
-
-
-plain = {role: copied_if_plain(copier, role) for role in ("queries", "keys", "values")}
-rows = {f"plain {role}": [accuracy] for role, accuracy in plain.items()}
-display.show(rows, columns=["accuracy"], decimals=3)
-
-# %% [markdown]
-# If its keys do not see layer 1, the second head is as lost as if the first were silent. For its
-# queries and values the first head makes no difference. Elhage et al. call this *K-composition*.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
-# <!-- deeper: several heads, and a single period -->
-# ### Going deeper: several heads, and a single period
-#
-# Are the copier's heads always this clear? `make seeds` has trained four kinds of models, with five
-# seeds each. Here heads are silenced by zero, as in [Questions to
-# heads](11_questions_to_heads.ipynb#cell-id=take-it-away); the column *one head* gives the lowest accuracy with any
-# single head silenced. First the model of the chapter, whose two heads are also silenced by the mean:
-
-
-# %% tags=["fold-input"]
-def silenced_copies(model: Copier, by_mean: bool = False) -> dict[str, float]:
-    """Measure the accuracy of two layers with the heads of one or both silenced."""
-    ids, _ = repeated(500, torch.Generator().manual_seed(99))  # (500, 32), (500, 1)
-    trained = (torch.arange(LENGTH) < LENGTH - 1).expand_as(ids)
-    heads = []
-    for layer in model.layers:
-        values = asking.mean_outputs(model, layer, trained, ids)  # (h, d)
-        if not by_mean:
-            values = torch.zeros_like(values)
-        heads.append([(layer, i, value) for i, value in enumerate(values)])
-    one, two = heads
-    choices = {"nothing": [], "layer 1": one, "layer 2": two, "both": one + two}
-    found = {}
-    for what, chosen in choices.items():
-        with asking.silenced(*chosen):
-            found[what] = copied(model)
-    return found
-
-
-# %%
-by_zero, by_mean = silenced_copies(copier), silenced_copies(copier, by_mean=True)
-rows = {what: [by_zero[what], by_mean[what]] for what in by_zero}
-display.show(rows, columns=["by zero", "by mean"], decimals=3, corner="silenced")
-
-# %%
-COLUMNS = ("accuracy", "one head", "layer 1", "layer 2")
-table = {}
-for setup in dict.fromkeys(tuple(row["setup"]) for row in KEPT["copying"]):
-    rows = [row for row in KEPT["copying"] if tuple(row["setup"]) == setup]
-    spans = [span(rows, what) if what in rows[0] else "" for what in COLUMNS]
-    table["{}, {}, {}–{}".format(*setup)] = spans
-columns = ["nothing", "one head", "layer 1", "layer 2"]
-title = "Accuracy with … silenced"
-display.show(table, columns=columns, title=title, corner="layers, heads, periods")
-
-# %% [markdown]
-# With four heads in each layer, silencing a single head leaves most of the copying intact, while
-# silencing a whole layer stops it. Several heads share a role, and one can replace another. A head
-# that seems to contribute nothing may therefore have a double.
-#
-# In the last line every sequence has the same period of ten, and one layer is enough. It learns to
-# look back a fixed number of *places*, whatever the letters are. What a model learns depends on
-# what its data demand.
 
 # %% [markdown]
 # <!-- /deeper -->

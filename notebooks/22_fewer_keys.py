@@ -25,7 +25,7 @@ from importlib import resources
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_attention import MultiheadAttention, counting
@@ -36,17 +36,82 @@ from annotated_book import chapters, display, measured
 # %% [markdown] name="same-bytes"
 # ## The same bytes: which way loses least?
 #
-# A small model has learned to copy: given *drinkmugd*, it goes on with *rinkmug* ([Training](12_training.ipynb) has the
-# task). In each of two layers it has four heads of width 16<!-- setting -->, so it keeps 128 numbers of a token. Now it has to get by with
+# A small model has learned to copy: given *drinkmugd*, it goes on with *rinkmug*. In each of two layers it has four heads of width 16<!-- setting -->, so it keeps 128 numbers of a token. Now it has to get by with
 # 64, or with 32, and nothing is trained afterwards. Heads can share: with 64 there is room for two KV heads (a **KV
 # head**: keys together with their values), each for a pair of heads. Their matrices are the *average* of the pair's, or
 # those of its *first* head. With 32, one serves all four. Or a latent is kept. Its matrices come from the old ones by
 # a singular value decomposition, as near to them as one vector of c numbers can come (in squares). `down` makes the
 # latent of a token, and `up` the keys and values of all heads from it:
 
-# %% tags=["hide-input"]
-training = chapters.load("12_training")
-copier, _ = training.learn_to_copy(2, 4)
+# %% tags=["fold-input"]
+ALPHABET, LENGTH = "abcdefghijklmnopqrstuvwxyz", 32
+
+
+class Copier(nn.Module):
+    """Two attention layers of four heads with residual connections, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.places = nn.Embedding(26, 64), nn.Embedding(LENGTH, 64)
+        options = {"bias": False, "batch_first": True}
+        self.layers = nn.ModuleList(MultiheadAttention(64, 4, **options) for _ in range(2))
+        self.scores = nn.Linear(64, 26, bias=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Score each letter as the one that follows, at each place.
+
+        Args:
+            ids: (b, n), numbers of letters.
+        """
+        x = self.letters(ids) + self.places.weight[: ids.size(1)]  # (b, n, e)
+        for attention in self.layers:
+            x = x + attention(x, x, x, need_weights=False, is_causal=True)[0]
+        return self.scores(x)  # (b, n, 26)
+
+
+def repeated(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw texts of different letters that repeat themselves, and tell how long they are."""
+    period = torch.randint(4, 17, (b, 1), generator=source)    # (b, 1)
+    shuffled = torch.rand(b, 26, generator=source).argsort(1)  # (b, 26)
+    place = torch.arange(LENGTH) % period
+    return shuffled.gather(1, place), period  # (b, 32), (b, 1)
+
+
+# %% tags=["fold-input"]
+COPY_STEPS = 300
+
+
+def judge_copies(model: nn.Module, ids: Tensor, period: Tensor) -> tuple[Tensor, float]:
+    """Measure loss and accuracy after letters that have been seen before."""
+    scores, asked = model(ids)[:, :-1], ids[:, 1:]    # (b, 31, 26), (b, 31)
+    seen_before = torch.arange(LENGTH - 1) >= period  # (b, 31)
+    loss = F.cross_entropy(scores[seen_before], asked[seen_before])
+    right = (scores.argmax(-1) == asked)[seen_before]
+    return loss, right.float().mean().item()
+
+
+@torch.no_grad()
+def copied(model: nn.Module) -> float:
+    """Measure the accuracy on 500 fresh texts."""
+    return judge_copies(model, *repeated(500, torch.Generator().manual_seed(4321)))[1]
+
+
+def learn_to_copy(seed: int = 0) -> nn.Module:
+    """Train a copier; its learning rate rises for 50 steps, then falls to zero."""
+    torch.manual_seed(seed)
+    source, model = torch.Generator().manual_seed(seed), Copier()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.98))
+    for step in range(COPY_STEPS):
+        rate = 0.003 * min((step + 1) / 50, 1) * (1 - step / COPY_STEPS)
+        optimizer.param_groups[0]["lr"] = rate
+        loss, _ = judge_copies(model, *repeated(64, source))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+copier = learn_to_copy()
 
 
 # %%
@@ -75,10 +140,10 @@ def pool(model: nn.Module, g: int, first: bool = False) -> nn.Module:
 @torch.no_grad()
 def copies(model: nn.Module, word: str, steps: int = 15) -> str:
     """Let a copier go on after a word and its first letter."""
-    ids = torch.tensor([[training.ALPHABET.index(x) for x in word + word[0]]])
+    ids = torch.tensor([[ALPHABET.index(x) for x in word + word[0]]])
     for _ in range(steps):
         ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], 1)
-    return "".join(training.ALPHABET[i] for i in ids[0].tolist())[-steps:]
+    return "".join(ALPHABET[i] for i in ids[0].tolist())[-steps:]
 
 
 # %% [markdown]
@@ -98,7 +163,7 @@ ways = {
 drawing, (ax,) = display.panels(330, 400)
 right, told = (15 * "rinkmugd")[:15], []
 for y, (name, model) in enumerate(ways.items()):
-    share, text = training.copied(model), copies(model, "drinkmug")
+    share, text = copied(model), copies(model, "drinkmug")
     ink = display.COLOURS["m" if "latent" in name else "h" if y else "b"]
     ax.barh(-y, share, 0.3, color=ink, alpha=0.8)
     ax.text(0, 0.25 - y, name, fontsize=12, fontweight="bold")
@@ -125,7 +190,7 @@ display.finish(drawing, name="who-loses-least", alt=". ".join(told) + ".", capti
 # *catdrinksc*, the one of 32 writes *atatat*.)
 
 # %% tags=["proof"]
-ids, _ = training.repeated(50, torch.Generator().manual_seed(1))
+ids, _ = repeated(50, torch.Generator().manual_seed(1))
 sharing, again = copy.deepcopy(copier), squeeze(pool(copier, 1), 32)
 sharing.layers = nn.ModuleList(group_heads(attention, 1) for attention in copier.layers)
 close = {"rtol": 1e-3, "atol": 1e-3}
@@ -518,8 +583,8 @@ def retrain(model: nn.Module, seed: int = 0, checked: tuple = CHECKED) -> dict[i
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, max(checked))
     for step in range(max(checked) + 1):
         if step in checked:
-            accuracy[step] = training.copied(model)
-        loss, _ = training.judge_copies(model, *training.repeated(64, source))
+            accuracy[step] = copied(model)
+        loss, _ = judge_copies(model, *repeated(64, source))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

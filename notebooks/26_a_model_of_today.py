@@ -596,8 +596,7 @@ print(f"query {q:.0e}, key {k:.0e}, score {score}; float32 ends at {limit:.0e}")
 # %% [markdown] name="heads-that-continue-what-came-before"
 # ## Heads that continue what came before
 #
-# In [Training](12_training.ipynb#cell-id=find-what-the-heads-do), a tiny model developed an **induction
-# head**: it finds an earlier copy of the current token, looks at what followed there, and predicts
+# An **induction head** finds an earlier copy of the current token, looks at what followed there, and predicts
 # it again. Does a model that was trained on ordinary text have such heads? Let it read 40 random tokens, and then the same
 # 40 again [[Olsson et al.](../docs/references.md#olsson-2022)]. The score of a head is the weight that a token of the
 # second half gives, on average, to the token that followed its copy. As a control, the second half is drawn anew.
@@ -660,7 +659,7 @@ display.finish(drawing, name="induction-heads", alt=alt)
 
 # %% [markdown]
 # All of them stand in the second half of the model. An induction head needs others before it that
-# tell each token which one it followed.
+# tell each token which one it followed [[Elhage et al.](../docs/references.md#elhage-2021)].
 #
 # Does the model need its induction heads? Silence those with a score above 0.3<!-- setting -->, and measure the loss of
 # each token, for new random tokens. As a control, silence as many other heads, drawn at random, three times.

@@ -30,31 +30,17 @@ from annotated_book import chapters, measured, world
 from attention_doctor.mistakes.reshapes import (
     MergeWithoutTranspose,
     SplitAndMergeWithoutTranspose,
-    SplitWithoutTranspose,
 )
 from press.measure.machine import provenance
 
 FOLDER = measured.DATA.parent
 SEEDS = range(5)
-OTHER_SEEDS = {"two_heads": range(20), "one_layer": range(1)}  # by file
+OTHER_SEEDS = {"two_heads": range(20)}  # by file
 Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
-# The chapter's task, heads, the constant that says how many steps, and the class that attends.
-SETUPS: list[tuple[str, int, str, type[MultiheadAttention]]] = [
-    ("ten_backwards", 1, "STEPS", MultiheadAttention),
-    ("backwards", 2, "LONG", MultiheadAttention),
-    ("backwards", 2, "LONG", MergeWithoutTranspose),
-    ("backwards", 2, "LONG", SplitAndMergeWithoutTranspose),
-    ("ten_forwards", 2, "STEPS", MultiheadAttention),
-    ("ten_forwards", 2, "STEPS", SplitWithoutTranspose),
-    ("ten_forwards", 2, "STEPS", SplitAndMergeWithoutTranspose),
-]
+# The classes that attend in a model that is trained to write backwards.
+ATTENTIONS = [MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose]
 # The attentions of the right model that are silenced, or never there.
 PARTS = ("encoder", "decoder", "cross")
-# Layers, heads, shortest and longest period of the models that copy.
-COPIERS = [(2, 1, 4, 16), (2, 4, 4, 16), (1, 1, 4, 16), (1, 1, 10, 10)]
-# Heads, width and steps of copiers with one layer, which get more of each. They train for minutes,
-# and one seed shows what can be learned.
-ONE_LAYER = [(1, 64, 3000), (4, 64, 3000), (8, 128, 6000)]
 # Layers on each side, where the norms stand, for how many steps the learning rate rises, and its
 # highest value.
 WARM_UPS = [
@@ -74,18 +60,14 @@ GLASSES = [(1, "blind"), (1, "seeing"), (2, "blind"), (2, "seeing")]
 GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
 
 
-def run(setup: tuple[str, int, str, type[MultiheadAttention]], seed: int) -> dict[str, Any]:
+def run(attention: type[MultiheadAttention], seed: int) -> dict[str, Any]:
     """Train one model of the chapter and judge it as the chapter does."""
     training: Any = chapters.load("12_training")
-    task, heads, constant, attention = setup
-    steps = getattr(training, constant)
-    begun = training.begin(getattr(training, task), heads, steps, attention, seed)
-    training.train(begun, steps)
+    begun = training.begin(training.backwards, 2, training.LONG, attention, seed)
+    training.train(begun, training.LONG)
     loss, accuracy, exact = (round(number, 4) for number in training.judge(begun))
     return {
-        "task": task,
-        "heads": heads,
-        "steps": steps,
+        "steps": training.LONG,
         "attention": attention.__name__,
         "seed": seed,
         "loss": loss,
@@ -107,33 +89,6 @@ def part(name: str, seed: int) -> dict[str, Any]:
             training.train(begun, training.LONG)  # what is left
             measured[when] = round(training.judge(begun)[2], 4)
     return measured
-
-
-def copier(setup: tuple[int, int, int, int], seed: int) -> dict[str, Any]:
-    """Train one model that copies; with two layers, silence its heads and say what they do."""
-    training: Any = chapters.load("12_training")
-    asking: Any = chapters.load("11_questions_to_heads")
-    layers, heads, *periods = setup
-    model, curve = training.learn_to_copy(layers, heads, seed, tuple(periods))
-    measured = {"accuracy": curve[training.COPY_STEPS]}
-    if layers == 2:
-        measured |= training.silenced_copies(model)
-        for chosen in product(model.layers, range(heads)):
-            with asking.silenced(chosen):
-                left = training.copied(model)
-            measured["one head"] = min(measured.get("one head", 1.0), left)
-    return {"setup": setup, "seed": seed} | {name: round(x, 4) for name, x in measured.items()}
-
-
-def one_layer(setup: tuple[int, int, int], seed: int) -> dict[str, Any]:
-    """Train a copier with one layer, of other sizes and for longer than the chapter does."""
-    training: Any = chapters.load("12_training")
-    heads, width, steps = setup
-    wide = partial(training.Copier, width=width)
-    with patch.object(training, "COPY_STEPS", steps), patch.object(training, "Copier", wide):
-        accuracy = training.learn_to_copy(1, heads, seed)[1][steps]
-    sizes = {"heads": heads, "width": width, "steps": steps}
-    return sizes | {"seed": seed, "accuracy": round(accuracy, 4)}
 
 
 def run_storyteller(setup: str, seed: int) -> dict[str, Any]:
@@ -276,9 +231,8 @@ def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
     g, origin = setup
     if origin == "from scratch":
         grouped = partial(GroupedQueryAttention, num_kv_heads=g)
-        with patch.object(keys.training, "MultiheadAttention", grouped):
-            steps = keys.training.COPY_STEPS
-            accuracy = {steps: keys.training.learn_to_copy(2, 4, seed)[1][steps]}
+        with patch.object(keys, "MultiheadAttention", grouped):
+            accuracy = {keys.COPY_STEPS: keys.copied(keys.learn_to_copy(seed))}
     else:
         single = four_heads(seed)
         model = keys.share_keys(single, g)
@@ -292,8 +246,7 @@ def share_keys(setup: tuple[int, str], seed: int) -> dict[str, Any]:
 @cache
 def four_heads(seed: int) -> Any:
     """Train a copier whose heads have keys of their own."""
-    training: Any = chapters.load("12_training")
-    return training.learn_to_copy(2, 4, seed)[0]
+    return chapters.load("22_fewer_keys").learn_to_copy(seed)
 
 
 @torch.no_grad()
@@ -322,8 +275,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
         },
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
-        "one_layer": {"runs": (ONE_LAYER, one_layer)},
-        "training": {"runs": (SETUPS, run), "parts": (PARTS, part), "copying": (COPIERS, copier)},
+        "training": {"runs": (ATTENTIONS, run), "parts": (PARTS, part)},
     }
 
 

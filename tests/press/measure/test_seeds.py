@@ -12,8 +12,8 @@ from annotated_attention import MultiheadAttention
 from annotated_book import chapters
 from press.measure import seeds
 
-FILES = "training, one_layer, warm_up, positions, groups, world, heads, far_key, two_heads"
-RUNS, ONE_LAYER, WARM_UPS, POSITIONS, GROUPS, WORLD, HEADS, FAR_KEY, GLASSES = KEPT = [
+FILES = "training, warm_up, positions, groups, world, heads, far_key, two_heads"
+RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, HEADS, FAR_KEY, GLASSES = KEPT = [
     json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8")) for name in FILES.split(", ")
 ]
 
@@ -22,7 +22,7 @@ def test_only_the_right_class_decodes():
     for row in RUNS["runs"]:
         right = row["attention"] == "MultiheadAttention"
         assert row["exact match"] >= 0.955 if right else row["exact match"] <= 0.005, row
-        learns = (row["task"], row["attention"]) != ("backwards", "SplitAndMergeWithoutTranspose")
+        learns = row["attention"] != "SplitAndMergeWithoutTranspose"
         assert (row["accuracy"] > 0.96) == (row["loss"] < 0.2) == learns, row
 
 
@@ -31,22 +31,6 @@ def test_the_trained_model_uses_all_three_attentions_and_needs_two():
         low, high = {"encoder": (0.4, 0.9), "decoder": (0.95, 1), "cross": (0, 0.005)}[row["part"]]
         assert low <= row["never there"] <= high, row
         assert row["silenced"] < 0.3, row
-
-
-def test_copying_takes_two_layers_or_a_fixed_period_in_so_few_steps():
-    for row in RUNS["copying"]:
-        layers, heads, shortest, longest = row["setup"]
-        assert (row["accuracy"] > 0.95) == (layers == 2 or shortest == longest), row
-        if layers == 2:
-            assert max(row["layer 1"], row["layer 2"], row["both"]) < 0.35, row
-            assert (row["one head"] > 0.7) == (heads == 4), row  # the others stand in
-
-
-def test_one_layer_that_gets_more_of_everything_copies_most_letters():
-    taken = [tuple(row[name] for name in ("heads", "width", "steps")) for row in ONE_LAYER["runs"]]
-    assert taken == seeds.ONE_LAYER
-    assert [0.4 < row["accuracy"] < 0.55 for row in ONE_LAYER["runs"]] == [True, True, False]
-    assert 0.85 < ONE_LAYER["runs"][-1]["accuracy"] < 0.95
 
 
 def test_deep_post_ln_needs_warm_up_at_a_high_learning_rate():
@@ -187,33 +171,28 @@ def test_results_are_of_the_chapters_as_they_are():
         rows = [row for table, rows in data.items() if table != "provenance" for row in rows]
         assert {row["seed"] for row in rows} == {*seeds.OTHER_SEEDS.get(name, seeds.SEEDS)}
     training, keys = chapters.load("12_training"), chapters.load("22_fewer_keys")
-    steps = {(task, heads): getattr(training, name) for task, heads, name, _ in seeds.SETUPS}
-    assert all(row["steps"] == steps[row["task"], row["heads"]] for row in RUNS["runs"])
+    assert all(row["steps"] == training.LONG for row in RUNS["runs"])
     for row in GROUPS["runs"]:
-        taken = [training.COPY_STEPS] if row["origin"] == "from scratch" else keys.CHECKED
+        taken = [keys.COPY_STEPS] if row["origin"] == "from scratch" else keys.CHECKED
         assert [name for name in row if name.isdigit()] == [str(step) for step in taken]
 
 
 @pytest.mark.parametrize(
     ("train", "setup", "rows"),
     [
-        (seeds.run, ("ten_forwards", 2, "STEPS", MultiheadAttention), RUNS["runs"]),
-        (seeds.copier, seeds.COPIERS[0], RUNS["copying"]),
+        (seeds.run, MultiheadAttention, RUNS["runs"]),
         (seeds.part, seeds.PARTS[0], RUNS["parts"]),
-        (seeds.one_layer, (2, 64, 25), ONE_LAYER["runs"]),
         (partial(seeds.run_warm_up, steps=2), seeds.WARM_UPS[1], WARM_UPS["runs"]),
         (seeds.positions, "rotary", POSITIONS["runs"][2:]),
         (seeds.far_key, ("rotary", 0), FAR_KEY["runs"][4:]),
         (seeds.glasses, (2, "blind"), GLASSES["runs"]),
     ],
-    ids=["runs", "copying", "parts", "one layer", "warm-ups", "positions", "far key", "glasses"],
+    ids=["runs", "parts", "warm-ups", "positions", "far key", "glasses"],
 )
 def test_they_can_be_made_again_from_their_seed(monkeypatch, train, setup, rows):
     training, positions = chapters.load("12_training"), chapters.load("20_positions")
     for chapter, name, less in (
-        (training, "STEPS", 3),
-        (training, "LONG", 2),
-        (training, "COPY_STEPS", 25),
+        (training, "LONG", 3),
         (positions, "LONG_STEPS", 2),
         (chapters.load("02_two_heads"), "STEPS", (1, 3)),
     ):
@@ -250,11 +229,12 @@ def test_keys_are_shared_as_their_origin_says(monkeypatch):
     keys = chapters.load("22_fewer_keys")
     copiers, taken = [], []
 
-    def untrained(layers, heads, seed):
-        copiers.append(keys.training.Copier(layers, heads))
-        return copiers[-1], {keys.training.COPY_STEPS: 1.0}
+    def untrained(seed):
+        copiers.append(keys.Copier())
+        return copiers[-1]
 
-    monkeypatch.setattr(keys.training, "learn_to_copy", untrained)
+    monkeypatch.setattr(keys, "learn_to_copy", untrained)
+    monkeypatch.setattr(keys, "copied", lambda model: 1.0)
     monkeypatch.setattr(keys, "retrain", lambda model, seed: taken.append(model) or {0: 1.0})
     for origin in ("averaged", "first", "new", "from scratch"):
         row = seeds.share_keys((2, origin), 99)
