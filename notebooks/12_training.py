@@ -104,6 +104,7 @@ def begin(task, heads: int, steps: int, attention=MultiheadAttention, seed: int 
     return Run(task, model, optimizer, schedule, torch.Generator().manual_seed(seed))
 
 
+# %%
 def train(run: Run, until: int) -> None:
     """Take steps until there are ``until``."""
     while run.done < until:
@@ -225,7 +226,8 @@ assert exact < 0.004 < 0.98 < whole
 print("✓ At every one of the measurements the loss of B is the lower of the two.")
 
 # %% [markdown]
-# In the lessons B is the better pupil. In the exam it hands in an empty sheet, with the end `]` as its first sign.
+# In the lessons B is the better pupil. In the exam it hands in an empty sheet for each of these three: its first sign
+# is the end, `]`.
 #
 # And the loss raised no alarm. In [A little world](10_a_little_world.ipynb), a loss below the floor gave
 # such models away. Here the source decides every letter, so the floor is zero, and a loss next to zero is
@@ -307,12 +309,8 @@ for letters in range(3, 11):
             *(spell(row[: letters + 1]).replace(".", "–") for row in rows[1:]),
         ]
 names = ["source", "solution", "false solution", "the solution ahead", "a false one ahead"]
-against = {
-    "the solution ahead": (1,),
-    "a false one ahead": (1, 2),
-    "nothing ahead": (1,),
-    "exam": (1,),
-}
+against = dict.fromkeys(["the solution ahead", "nothing ahead", "exam"], (1,))
+against["a false one ahead"] = (1, 2)
 display.strips(
     [
         display.Choice("model", list(models), 1),

@@ -70,7 +70,7 @@ class Copier(nn.Module):
 
 
 def repeated(b: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw texts of different letters that repeat themselves, and tell how long they are."""
+    """Draw texts of letters that repeat themselves, and tell after how many."""
     period = torch.randint(4, 17, (b, 1), generator=source)    # (b, 1)
     shuffled = torch.rand(b, 26, generator=source).argsort(1)  # (b, 26)
     place = torch.arange(LENGTH) % period
