@@ -52,7 +52,7 @@ help:  ## what there is
 	@echo 'make oldest     test what people install with the oldest torch that it allows; fetches it'
 	@echo 'make insurance  build the site with ProperDocs, too, and compare; fetches it (0.1 MB)'
 	@echo 'make bench      time what chapters compare, on Linux; rewrites the committed results (about 25 minutes)'
-	@echo 'make seeds      train for chapters 2, 8, 10, 11, 12, 20 and 22 from several seeds; rewrites the committed results'
+	@echo 'make seeds      train for chapters 2, 8, 10, 11, 12, 20, 22 and 24 from several seeds; rewrites the committed results'
 	@echo 'make picture    take the picture of the first page that the README shows; needs Chromium'
 	@echo 'make lock       newest versions into requirements.lock'
 	@echo 'make clean      remove what was built; .venv stays'

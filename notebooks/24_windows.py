@@ -13,7 +13,9 @@
 # model's own 27 billion parameters. But it keeps only a sixth of that cache:
 
 # %% tags=["hide-input"]
+import json
 import math
+from importlib import resources
 
 import torch
 import torch.nn.functional as F
@@ -66,7 +68,7 @@ print("✓ `block_by_position` makes the same mask.")
 tile_rows = torch.arange(131_072 // 128)
 first_tiles = (128 * tile_rows - 1023).clamp(min=0) // 128  # of the earliest visible key
 with_window, causal = (tile_rows - first_tiles + 1).sum(), (tile_rows + 1).sum()
-print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.3f}")
+print(f"{with_window:,} of {causal:,} tiles: {with_window / causal:.1%}")
 
 # %% [markdown]
 # Hand PyTorch's `flex_attention` the rule: it [skips the tiles](23_tiles.ipynb) outside.
@@ -148,7 +150,7 @@ ax.set(yscale="log", ylim=(2e-4, 1.5), xlabel="tokens before the last")
 ax.set_yticks([0.001, 0.01, 0.1, 1], ["1/1000", "1/100", "1/10", "1"])
 ax.set_yticks([], minor=True)
 ax.legend(loc="upper left", fontsize=12)
-first = {name: f"{x[x > 0][0]:.4f}" for name, x in seen.items()}
+first = {name: f"{100 * x[x > 0][0]:.1g}%" for name, x in seen.items()}
 caption = (
     "How much a token counts, as a median of 20 draws. The farthest: "
     f"{first['4 windows']} through four windows, "
@@ -159,8 +161,8 @@ alt = f"How much the farthest token counts, relative to the last. {alt}."
 display.finish(drawing, name="influence", alt=alt, caption=caption)
 
 # %% [markdown]
-# Through four windows the farthest counts 0.0005 of the last: it is in reach, and nearly out of hearing. On the other two
-# lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 0.0202 or 0.0267,
+# Through four windows the farthest counts 0.05% of the last: it is in reach, and nearly out of hearing. On the other two
+# lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 2 or 3%,
 # about as much as any other far one. (A layer that is not trained looks at all alike; only training gives a far token
 # weight.) Many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
 # windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
@@ -208,44 +210,118 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # %% [markdown] name="the-key-that-must-stay"
 # ## The key that must stay: the attention sink
 #
-# Take a model that was trained with all keys in sight, and give it a rolling cache. From the moment when the first tokens
-# of the text are dropped, it predicts badly, although these tokens say next to nothing [[Xiao et al., section
-# 3.1](../docs/references.md#xiao-2023)]. Why?
+# Let the cache of a trained model forget. SmolLM2, the chat model of [A model of today](26_a_model_of_today.ipynb), was
+# trained with all keys in sight. It reads the beginnings of 16 chapters of this book, 512 tokens of each, and keeps the
+# last 128 keys in each layer. So token 129 is the first that does not see token 1, which is a mere asterisk in each of
+# these texts. The **perplexity**, the exponential of the loss, says from how many equally likely tokens the model seems
+# to choose. What does it do from token 129 on?
 #
-# Attention never comes back empty. The weights of a query sum to 1, even if no key is what the head looks for. So heads
-# learn to put what they do not need onto some key, and take the one that every query sees: the first. It is called an
-# **attention sink**. Here are invented scores of such a head for the last word, *thirsty*: nothing fits, and *the* has a
-# score of 4. What happens if *the* is outside the window?
+# <details name="forget"><summary>Next to nothing: one asterisk is missing.</summary>
+#
+# So little does it tell about the text. But the model has another use for it.
+#
+# </details>
+# <details name="forget"><summary>It rises slowly, as more and more is forgotten.</summary>
+#
+# That happens, too: the dashed line shows it. It is the smaller part.
+#
+# </details>
+# <details name="forget"><summary>It doubles at once.</summary>
+#
+# Right, and it stays there. Keep this one key beside the window, and nearly all of it is repaired.
+#
+# </details>
 
 # %% tags=["fold-input"]
-OF_THIRSTY = torch.tensor([4.0, 0.5, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0])  # (m,)
-
-
-def weigh(window: int, sinks: int = 0) -> Tensor:
-    """Give the weights of the last query."""
-    blocked = block_by_position(torch.tensor([7]), 8, window, sinks=sinks)[0]
-    return OF_THIRSTY.masked_fill(blocked, -torch.inf).softmax(-1)
-
-
-rows = {
-    "all keys": weigh(8),
-    "window of 3": weigh(3),
-    "window of 3, and the first": weigh(3, sinks=1),
-}
-table = {name: [*row, row[1:].sum()] for name, row in rows.items()}
-display.show(table, columns=[*one.WORDS, "all but the first"], heat=one.WORDS)
+SINKS = resources.files("annotated_book").joinpath("data/sinks.json")
+runs, lines = json.loads(SINKS.read_text())["runs"], {}
+whole = [run for run in runs if run["window"] is None]
+for run in runs:
+    lines.setdefault((run["window"], run["sinks"]), []).append(run["loss"])
+mean = {kept: torch.tensor(losses).mean(0) for kept, losses in lines.items()}
+drawn = {(128, 0): ("h", "-"), (128, 1): ("m", "--"), (None, 0): ("n", ":")}
+names = ["the last 128", "the last 128, and the first", "all keys"]
+later = [f"{mean[kept][8:].mean().exp():.0f}" for kept in [*drawn, (128, 4)]]
+drawing, (ax,) = display.panels(520, 230)
+for (kept, (letter, look)), name in zip(drawn.items(), names):
+    times = (mean[kept] - mean[None, 0]).exp()
+    ax.plot(range(8, 512, 16), times, look, color=display.COLOURS[letter], label=name)
+ax.set(ylim=(0, None), xlim=(0, 512), xticks=range(0, 513, 128), xlabel="token")
+ax.set_title("perplexity, times that with all keys", fontsize=12, loc="left")
+ax.legend(loc="lower left", fontsize=12)
+names = ["the last 128", "these and the first", "all keys", "with the first four"]
+said = ", ".join(f"{name} {x}" for x, name in zip(later, names))
+caption = f"Perplexity of tokens 129 to 512 of 16 texts: {said}."
+display.finish(drawing, name="forgets", alt=f"Jumps at 129. {caption}", caption=caption)
 
 # %% [markdown]
-# With all keys, the words after the first get 0.16 together. The first gets the rest, and in trained models its value is
-# close to zero ([Trained weights](13_trained_weights.ipynb#cell-id=a-weight-is-half-of-the-story) measures such heads). So
-# the head hands over next to nothing. In the window the others get 1.00: the head shouts what it used to whisper. With the
-# first key kept, they get 0.08.
+# Without the first key, the perplexity is at once more than twice as high, and it stays there: 108 instead of 48. Keep
+# this one key beside the window, and it is 55.
 #
-# So keep it. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) does so in a chat model, and one key
-# repairs most of the damage. The models of Xiao et al. predict about as well as before with the first *four*. Their
-# method, **StreamingLLM**, also numbers tokens by their place in the cache instead of the text, so that no distance grows
-# beyond those of training [[Xiao et al., section 3.2](../docs/references.md#xiao-2023)].
+# Why is one key worth so much? Attention never comes back empty: the weights of a query sum to 1, even if no key is
+# what the head looks for. So heads learn to put what they do not need onto some key, and take the one that every query
+# sees, the first. It is called an **attention sink**. Here is what it gets and gives with all keys kept, on average over
+# heads, layers and texts:
+
+# %% tags=["fold-input"]
+weight, value = (
+    sum(run[f"{what} of the first"] for run in whole) / 16 for what in ("weight", "value")
+)
+print(f"the first key gets {weight:.0%} of the weight, among 129 keys or more")
+print(f"its value is {value:.2f} times as long as the average of the others")
+
+# %% [markdown]
+# One key gets 24% of the weight, where an equal share would be less than 1%. And its value is short. So a head that
+# finds nothing looks there, and hands over little. When the first key is gone, the softmax gives its weight to the
+# others, with their longer values: the head shouts what it used to whisper.
 #
+# So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. The models of Xiao et al.
+# need four [[section 3.1](../docs/references.md#xiao-2023)]. Their method, **StreamingLLM**, also numbers tokens by
+# their place in the cache instead of the text, so that no distance grows beyond those of training [[section
+# 3.2](../docs/references.md#xiao-2023)].
+#
+# <!-- deeper: How the model was made to forget -->
+# ### Going deeper: How the model was made to forget
+#
+# `read` hides keys with a mask, which gives what a rolling cache gives. The numbers are recorded: `make seeds ONLY=sinks
+# TRAINED=1` measures them again. The weight of the first key is that from token 129 on.
+
+# %% tags=["fold-input"]
+from unittest.mock import patch
+
+from annotated_attention.modern import decoder
+
+
+@torch.no_grad()
+def read(model: nn.Module, tokens: Tensor, window: int | None, sinks: int) -> tuple:
+    """Give the loss of each next token, and what the first key gets and gives.
+
+    Args:
+        model: a language model of the package.
+        tokens: (1, n + 1), a text.
+        window: each layer keeps so many keys; None keeps all.
+        sinks: how many of the first keys it keeps besides.
+    """
+    n, found = tokens.size(1) - 1, []
+    blocked = block_by_position(torch.arange(n), n, window, sinks=sinks)  # (n, n)
+
+    def attend(layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, *others) -> tuple:
+        heads, weights = layer.attend(q, k, v, blocked, True)
+        lengths = v[0].norm(dim=-1)  # (g, n)
+        value = (lengths[:, 0] / lengths[:, 1:].mean(-1)).mean()
+        found.append((weights[..., n // 4 :, 0].mean().item(), value.item()))
+        return heads, weights
+
+    with patch.object(decoder.DecoderAttention, "attend_in_parts", attend):
+        logits = model(tokens[:, :-1])[0]                            # (n, ...)
+    loss = F.cross_entropy(logits, tokens[0, 1:], reduction="none")  # (n,)
+    return loss, *(sum(x) / len(x) for x in zip(*found))
+
+
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown]
 # <details><summary>Why does a sliding window with re-computation need no sink?</summary>
 #
 # For each token it reads the last w anew, at w² scores, so the first of them stands first again [[Xiao et al., figure
@@ -294,8 +370,19 @@ for s, sums in zip(sink, weights.sum(-1).transpose(0, 1)):
     print(f"sink {s:.0f}: keys get {sums.min():.2f} to {sums.max():.2f} of the weight")
 
 # %% [markdown]
-# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing. But many kernels return $\ell$ as a mere
-# number, through which no gradient flows. Whose gradient is wrong then: the sink's?
+# Equal. A sink at −9 is no sink, and at 3 most of the weight goes to nothing.
+#
+# **Gated attention** lets a head give nothing in another way: it multiplies each feature that the
+# heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
+# al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
+
+# %% [markdown]
+# <!-- deeper: A kernel whose ℓ has no gradient -->
+# ### Going deeper: A kernel whose ℓ has no gradient
+#
+# Many kernels return $\ell$ as a mere number, through which no gradient flows. Then the outputs are right, and so is the
+# sink's gradient, which needs the *value* of $\ell$ alone. But queries and keys have made $\ell$, and their gradients are
+# off, by a fifth of their size. Nothing fails.
 
 # %% tags=["fold-input"]
 inputs = [x.requires_grad_() for x in (q, k, v, sink)]
@@ -310,12 +397,7 @@ output, lse = tiled_attention(q, k, v)
 torch.testing.assert_close(one.gradients(with_sink(output, lse, sink), inputs), exact)
 
 # %% [markdown]
-# Not the sink's, for the *value* of $\ell$ is right. But queries and keys have made $\ell$, and they learn from a gradient
-# that is off by 0.20 and 0.18 of its size. Nothing fails.
-#
-# **Gated attention** lets a head give nothing in another way: it multiplies each feature that the
-# heads collected by $\sigma(x\,W)$, a gate made from the token that asks [[Qiu et
-# al.](../docs/references.md#qiu-2025)]. Qwen3-Next has it in its layers with softmax attention.
+# <!-- /deeper -->
 
 # %% [markdown] name="sparse-attention"
 # ## Chosen by content: DeepSeek's sparse attention
@@ -350,20 +432,22 @@ def choose_keys(q: Tensor, k: Tensor, w: Tensor, blocked: Tensor, count: int) ->
 
 
 # %% [markdown]
-# That is the choice of DeepSeek's indexer in `transformers`, as a test holds. Here it is at work for the last of 24 random
-# tokens. The indexer scores every key, and the attention weighs the five best alone:
+# That is the choice of DeepSeek's indexer in `transformers`, as a test holds. Does it find the keys that the attention
+# would weigh most? Here are 24 random tokens and an indexer that imitates: its queries and keys are the attention's own
+# with noise. Below stand the weights of the last query if it attends to *all* keys; the five chosen ones are strong.
 
 # %% tags=["fold-input"]
 torch.manual_seed(2)
 h, n, d = 8, 24, 16
-q, k, w = torch.randn(h, n, d), torch.randn(n, d), torch.rand(h, n, 1, requires_grad=True)
-main_q, main_k, v = (torch.randn(n, d).requires_grad_() for _ in "qkv")  # (n, d)
-future = torch.ones(n, n, dtype=torch.bool).triu(1)                      # (n, n)
-(last,) = choose_keys(q, k, w, future, 5)[-1:]                           # (5,)
+main_q, main_k, v = (s * torch.randn(n, d).requires_grad_() for s in (2, 1, 1))  # (n, d)
+q = main_q.detach() + 2 * torch.randn(h, n, d)                                   # (h, n, d)
+k = main_k.detach() + torch.randn(n, d) / 2                                      # (n, d)
+w = torch.rand(h, n, 1, requires_grad=True)
+future = torch.ones(n, n, dtype=torch.bool).triu(1)  # (n, n)
+(last,) = choose_keys(q, k, w, future, 5)[-1:]       # (5,)
 cheap = (w * F.relu(q @ k.mT)).sum(0)[-1].tolist()
-shares = (main_k[last] @ main_q[-1] / d**0.5).softmax(0)  # (5,)
-weighed = torch.zeros(n).scatter(0, last, shares.detach()).tolist()
-rows = {"the indexer's scores": cheap, "the attention's weights": weighed}
+dense = (main_k @ main_q[-1] / d**0.5).softmax(0).detach()  # (n,)
+rows = {"the indexer's scores": cheap, "weights, if all keys are seen": dense.tolist()}
 drawing, axes = display.panels(345, 180, rows=2)
 for ax, (name, heights) in zip(axes, rows.items()):
     for place, height in enumerate(heights):
@@ -372,10 +456,14 @@ for ax, (name, heights) in zip(axes, rows.items()):
     ax.axhline(0, color="grey", lw=0.6)
     ax.set(xticks=[], yticks=[], xlim=(-0.7, n - 0.3))
     ax.set_title(name, fontsize=12, loc="left")
-alt = f"The last of {n} tokens: scores for all keys, weights for {sorted(last.tolist())}."
-display.finish(
-    drawing, name="chosen", alt=alt, caption="A bar for each key. Strong: chosen."
-)
+held = f"The five hold {dense[last].sum():.0%} of the weight"
+held += f"; the best five would hold {dense.topk(5).values.sum():.0%}."
+alt = f"Scores and weights of {n} keys, five of them chosen. {held}"
+display.finish(drawing, name="chosen", alt=alt, caption=f"A bar for each key. {held}")
+
+# %% [markdown]
+# These five hold 84% of the weight, where the best five would hold 89%. The attention then weighs the five alone, so that
+# they get all of it.
 
 # %% tags=["proof"]
 for count in (5, n):
@@ -423,28 +511,32 @@ indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mos
 full, few = 131_072, 2048
 panels = {
     "million multiplications": [x / 1e6 for x in (of_attention, of_indexer)],
-    "megabytes read, in 8 bits": [x / 1e6 for x in (latent, indexed)],
+    "megabytes read": [x / 1e6 for x in (latent, indexed)],
 }
 drawing, axes = display.panels(640, 150, columns=2)
 for ax, (title, (each, cheap)) in zip(axes, panels.items()):
-    bars = {"all keys": each * full, "indexer": cheap * full, "the chosen": each * few}
+    bars = {"to all keys": each * full, "indexer": cheap * full, "to 2,048": each * few}
     for y, x in enumerate(bars.values()):
         ax.barh(y, x, 0.6, color=display.COLOURS["nhm"[y]], alpha=0.8, lw=0)
         label = f"{x:,.0f}" if x > 99 else f"{x:.1f}"
         ax.text(x + each * full / 50, y, label, va="center", fontsize=12)
-    left = (bars["indexer"] + bars["the chosen"]) / bars["all keys"]
+    left = (bars["indexer"] + bars["to 2,048"]) / bars["to all keys"]
     ax.set(xticks=[], xlim=(0, each * full * 1.3), ylim=(2.5, -0.5))
     ax.set_yticks(range(3), bars)
-    ax.set_title(f"{title}: {left:.2f} left", fontsize=12)
+    ax.set_title(f"{title}: {left:.0%} of all keys'", fontsize=12)
 alt = f"One token in one layer. {'; '.join(ax.get_title() for ax in axes)}."
-caption = "One token in one layer, after 131,072 others."
+caption = (
+    "One token in one layer, after 131,072 others: attention to all keys; or the indexer's "
+    "scores and attention to the 2,048 chosen, which together take the percentage."
+)
 display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
-# A fraction of 0.07 of the multiplications is left, and most of it is the indexer's. The bytes decide the time [where memory is the
-# limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), and of these a fraction of 0.22 is left. (Servers keep both caches in 8 bits, with
-# 132 bytes for a key of the indexer and 656 for a latent [[Eight bits](../docs/references.md#eight-bits)].) In texts of up
-# to 2,048 tokens the indexer is only a cost. And prefill is **still quadratic**, since every query scores all earlier keys.
+# Attention to all 131,072 keys would take 18,254 million multiplications. Indexer and attention to the chosen take 7% of
+# them, most for the indexer. But [where memory is the limit](21_cache.ipynb#cell-id=bytes-over-bandwidth), the bytes that
+# are read decide the time, and they are still 22%. (Servers keep both caches in 8 bits, with 132 bytes for a key of the
+# indexer and 656 for a latent [[Eight bits](../docs/references.md#eight-bits)].) In texts of up to 2,048 tokens the
+# indexer is only a cost. And prefill is **still quadratic**, since every query scores all earlier keys.
 #
 # The cache becomes no smaller: beside the 576 numbers of a latent it holds the indexer's 128. In return, a key that one
 # query leaves out is there for the next, while a window has lost it for good.

@@ -11,9 +11,12 @@ The modules of "Two heads" are so small that each is trained from twenty seeds.
 For the chapter "Fewer keys", trained models are made to share keys, and trained on.
 The storytellers of "A little world" are trained as they should be and with leaks; two of them are
 kept, packed. For "Questions to heads", those that are right are trained anew and questioned.
+For "Windows", nothing is trained: a chat model (TRAINED=1 fetches it) reads this book, and forgets
+its first words. The seed is then the number of the text.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -23,7 +26,7 @@ from unittest.mock import patch
 
 import torch
 
-from annotated_attention import MultiheadAttention
+from annotated_attention import MultiheadAttention, pretrained
 from annotated_attention.modern import GroupedQueryAttention
 from annotated_attention.seq2seq import Seq2SeqTransformer
 from annotated_book import chapters, measured, world
@@ -35,7 +38,7 @@ from press.measure.machine import provenance
 
 FOLDER = measured.DATA.parent
 SEEDS = range(5)
-OTHER_SEEDS = {"two_heads": range(20)}  # by file
+OTHER_SEEDS = {"two_heads": range(20), "sinks": range(16)}  # by file
 Train = Callable[[Any, int], dict[str, Any]]  # of a setup and a seed, the row that is kept
 # The classes that attend in a model that is trained to write backwards.
 ATTENTIONS = [MultiheadAttention, MergeWithoutTranspose, SplitAndMergeWithoutTranspose]
@@ -58,6 +61,8 @@ KEPT = (0, 4)
 GLASSES = [(1, "blind"), (1, "seeing"), (2, "blind"), (2, "seeing")]
 # KV heads of a copier with four heads in each of two layers, and where they come from.
 GROUPS = [(g, x) for g in (2, 1) for x in ("averaged", "first", "new", "from scratch")]
+# Of a cache, the window (None keeps all keys) and how many of the first keys stay besides.
+CACHES = [(None, 0), (128, 0), (128, 1), (128, 4)]
 
 
 def run(attention: type[MultiheadAttention], seed: int) -> dict[str, Any]:
@@ -249,6 +254,37 @@ def four_heads(seed: int) -> Any:
     return chapters.load("22_fewer_keys").learn_to_copy(seed)
 
 
+def forget(setup: tuple[int | None, int], seed: int) -> dict[str, Any]:
+    """Let the chat model read the beginning of a chapter, with some of the keys in its cache."""
+    chapter: Any = chapters.load("24_windows")
+    model, tokenizer = chat_model()
+    tokens = tokenizer.encode(prose(chapters.names()[seed])).ids[:513]
+    loss, weight, value = chapter.read(model, torch.tensor([tokens]), *setup)
+    return {
+        "window": setup[0],
+        "sinks": setup[1],
+        "seed": seed,
+        "weight of the first": round(weight, 4),
+        "value of the first": round(value, 4),
+        "loss": [round(x, 3) for x in loss.unflatten(0, (-1, 16)).mean(1).tolist()],
+    }
+
+
+def prose(name: str) -> str:
+    """Give the paragraphs of a chapter, without tables, formulas, quotes and links."""
+    cells = re.split(r"(?m)^# %%", (chapters.NOTEBOOKS / f"{name}.py").read_text("utf-8"))
+    text = "\n\n".join(cell.partition("\n")[2] for cell in cells if cell.startswith(" [markdown]"))
+    text = re.sub(r"<[^>]*>|\]\([^)]*\)|[\[\]]", "", re.sub(r"(?m)^# ?", "", text))
+    parts = [" ".join(part.split()) for part in text.split("\n\n")]
+    return "\n\n".join(part for part in parts if part and part[0] not in "|#>$")
+
+
+@cache
+def chat_model() -> tuple[Any, Any]:
+    """Read the chat model of "A model of today" and its tokenizer."""
+    return pretrained.load_gguf(pretrained.find_weights(model=pretrained.CHAT_MODEL))
+
+
 @torch.no_grad()
 def replace_keys(new: Any, old: MultiheadAttention, origin: str) -> None:
     """Take each group's first head for its keys and values, or draw them; averages are there."""
@@ -275,6 +311,7 @@ def experiments() -> dict[str, dict[str, tuple[Sequence[Any], Train]]]:
         },
         "warm_up": {"runs": (WARM_UPS, run_warm_up)},
         "groups": {"runs": (GROUPS, share_keys)},
+        "sinks": {"runs": (CACHES, forget)},
         "training": {"runs": (ATTENTIONS, run), "parts": (PARTS, part)},
     }
 

@@ -4,16 +4,18 @@ import itertools
 import json
 from functools import partial
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from annotated_attention import MultiheadAttention
+from annotated_attention.modern import LanguageModel, Settings
 from annotated_book import chapters
 from press.measure import seeds
 
-FILES = "training, warm_up, positions, groups, world, heads, far_key, two_heads"
-RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, HEADS, FAR_KEY, GLASSES = KEPT = [
+FILES = "training, warm_up, positions, groups, world, heads, far_key, two_heads, sinks"
+RUNS, WARM_UPS, POSITIONS, GROUPS, WORLD, HEADS, FAR_KEY, GLASSES, SINKS = KEPT = [
     json.loads((seeds.FOLDER / f"{name}.json").read_text("utf-8")) for name in FILES.split(", ")
 ]
 
@@ -57,6 +59,45 @@ def test_one_head_stays_where_it_cannot_do_it_and_two_heads_arrive_if_late():
             assert [row["seed"] for row in rows if row["off by"][when] > 0.9] == known, setup
         late = [row["off by"][1] for row in rows if row["seed"] not in whose[1]]
         assert max(late, default=0) < ends.get(setup, 0.1), setup
+
+
+def test_without_its_first_key_a_model_predicts_badly_and_one_key_repairs_it():
+    for seed in seeds.OTHER_SEEDS["sinks"]:
+        rows = {(row["window"], row["sinks"]): row for row in SINKS["runs"] if row["seed"] == seed}
+        assert list(rows) == seeds.CACHES
+        everything, without, one, four = (torch.tensor(row["loss"]) for row in rows.values())
+        for losses in (without, one, four):
+            torch.testing.assert_close(losses[:8], everything[:8], atol=0.0011, rtol=0)
+        dear, cheap = ((x - everything)[8:].mean().exp() for x in (without, one))
+        assert dear > 1.6, seed
+        assert cheap < 1 + 0.4 * (dear - 1), seed
+        assert (one - four)[8:].mean().abs() < 0.02, seed
+
+
+def test_what_is_read_after_a_token_left_depends_on_it_no_more_unless_it_is_a_sink(monkeypatch):
+    torch.manual_seed(0)
+    settings = Settings(
+        vocab_size=11, embed_dim=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8,
+        hidden_dim=40,
+    )  # fmt: skip
+    model, text = LanguageModel(settings).eval(), torch.randint(1, 11, (1, 17))
+    other = text.clone()
+    other[0, 0] = 0
+    read = chapters.load("24_windows").read
+    for sinks in (0, 1):
+        one, two = (read(model, tokens, 8, sinks)[0] for tokens in (text, other))
+        torch.testing.assert_close(one[:8], read(model, text, None, 0)[0][:8])
+        assert torch.allclose(one[8:], two[8:]) == (sinks == 0)
+    assert read(model, text, 4, 0)[1] == 0 < read(model, text, 4, 1)[1]
+    tokenizer = SimpleNamespace(encode=lambda text: SimpleNamespace(ids=[len(text) % 11] * 17))
+    monkeypatch.setattr(seeds, "chat_model", lambda: (model, tokenizer))
+    assert seeds.forget((8, 1), 0).keys() == SINKS["runs"][0].keys()
+
+
+def test_a_chapter_is_read_as_paragraphs():
+    paragraphs = seeds.prose("01_one_head").split("\n\n")
+    assert paragraphs[0] == "*What does the word “it” mean?*"
+    assert not [x for x in paragraphs if x[0] in "|#>$" or "](" in x or "\n" in x]
 
 
 def test_alibi_and_buckets_stay_past_the_trained_length_and_rotary_only_if_slowed():
