@@ -214,7 +214,7 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # trained with all keys in sight. It reads the beginnings of 16 chapters of this book, 512 tokens of each, and keeps the
 # last 128 keys in each layer. So token 129 is the first that does not see token 1, which is a mere asterisk in each of
 # these texts. The **perplexity**, the exponential of the loss, says from how many equally likely tokens the model seems
-# to choose. What does it do from token 129 on?
+# to choose. What does the perplexity do from token 129 on?
 #
 # <details name="forget"><summary>Next to nothing: one asterisk is missing.</summary>
 #
@@ -223,12 +223,12 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # </details>
 # <details name="forget"><summary>It rises slowly, as more and more is forgotten.</summary>
 #
-# That happens, too: the dashed line shows it. It is the smaller part.
+# That happens, too, and it is the smaller part: the dashed line shows it.
 #
 # </details>
 # <details name="forget"><summary>It doubles at once.</summary>
 #
-# Right, and it stays there. Keep this one key beside the window, and nearly all of it is repaired.
+# Right, and it stays there. Keep this one key beside the window, and most of the damage is repaired.
 #
 # </details>
 
@@ -255,13 +255,13 @@ caption = f"Perplexity of tokens 129 to 512 of 16 texts: {said}."
 display.finish(drawing, name="forgets", alt=f"Jumps at 129. {caption}", caption=caption)
 
 # %% [markdown]
-# Without the first key, the perplexity is at once more than twice as high, and it stays there: 108 instead of 48. Keep
-# this one key beside the window, and it is 55.
+# A window of neighbours makes the perplexity 108 instead of 48. Keep one more key, the first, and it is 55. (The losses
+# are recorded: `make seeds ONLY=sinks TRAINED=1` measures them again.)
 #
 # Why is one key worth so much? Attention never comes back empty: the weights of a query sum to 1, even if no key is
 # what the head looks for. So heads learn to put what they do not need onto some key, and take the one that every query
 # sees, the first. It is called an **attention sink**. Here is what it gets and gives with all keys kept, on average over
-# heads, layers and texts:
+# heads, layers and texts, from token 129 on:
 
 # %% tags=["fold-input"]
 weight, value = (
@@ -279,47 +279,6 @@ print(f"its value is {value:.2f} times as long as the average of the others")
 # need four [[section 3.1](../docs/references.md#xiao-2023)]. Their method, **StreamingLLM**, also numbers tokens by
 # their place in the cache instead of the text, so that no distance grows beyond those of training [[section
 # 3.2](../docs/references.md#xiao-2023)].
-#
-# <!-- deeper: How the model was made to forget -->
-# ### Going deeper: How the model was made to forget
-#
-# `read` hides keys with a mask, which gives what a rolling cache gives. The numbers are recorded: `make seeds ONLY=sinks
-# TRAINED=1` measures them again. The weight of the first key is that from token 129 on.
-
-# %% tags=["fold-input"]
-from unittest.mock import patch
-
-from annotated_attention.modern import decoder
-
-
-@torch.no_grad()
-def read(model: nn.Module, tokens: Tensor, window: int | None, sinks: int) -> tuple:
-    """Give the loss of each next token, and what the first key gets and gives.
-
-    Args:
-        model: a language model of the package.
-        tokens: (1, n + 1), a text.
-        window: each layer keeps so many keys; None keeps all.
-        sinks: how many of the first keys it keeps besides.
-    """
-    n, found = tokens.size(1) - 1, []
-    blocked = block_by_position(torch.arange(n), n, window, sinks=sinks)  # (n, n)
-
-    def attend(layer: nn.Module, q: Tensor, k: Tensor, v: Tensor, *others) -> tuple:
-        heads, weights = layer.attend(q, k, v, blocked, True)
-        lengths = v[0].norm(dim=-1)  # (g, n)
-        value = (lengths[:, 0] / lengths[:, 1:].mean(-1)).mean()
-        found.append((weights[..., n // 4 :, 0].mean().item(), value.item()))
-        return heads, weights
-
-    with patch.object(decoder.DecoderAttention, "attend_in_parts", attend):
-        logits = model(tokens[:, :-1])[0]                            # (n, ...)
-    loss = F.cross_entropy(logits, tokens[0, 1:], reduction="none")  # (n,)
-    return loss, *(sum(x) / len(x) for x in zip(*found))
-
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # <details><summary>Why does a sliding window with re-computation need no sink?</summary>

@@ -25,9 +25,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from annotated_attention import MultiheadAttention, pretrained
-from annotated_attention.modern import GroupedQueryAttention
+from annotated_attention.modern import GroupedQueryAttention, block_by_position, decoder
 from annotated_attention.seq2seq import Seq2SeqTransformer
 from annotated_book import chapters, measured, world
 from attention_doctor.mistakes.reshapes import (
@@ -256,10 +258,9 @@ def four_heads(seed: int) -> Any:
 
 def forget(setup: tuple[int | None, int], seed: int) -> dict[str, Any]:
     """Let the chat model read the beginning of a chapter, with some of the keys in its cache."""
-    chapter: Any = chapters.load("24_windows")
     model, tokenizer = chat_model()
     tokens = tokenizer.encode(prose(chapters.names()[seed])).ids[:513]
-    loss, weight, value = chapter.read(model, torch.tensor([tokens]), *setup)
+    loss, weight, value = read(model, torch.tensor([tokens]), *setup)
     return {
         "window": setup[0],
         "sinks": setup[1],
@@ -268,6 +269,35 @@ def forget(setup: tuple[int | None, int], seed: int) -> dict[str, Any]:
         "value of the first": round(value, 4),
         "loss": [round(x, 3) for x in loss.unflatten(0, (-1, 16)).mean(1).tolist()],
     }
+
+
+@torch.no_grad()
+def read(model: Any, tokens: Tensor, window: int | None, sinks: int) -> tuple[Tensor, float, float]:
+    """Give the loss of each next token, and what the first key gets and gives.
+
+    A mask hides keys, which gives what a rolling cache gives.
+
+    Args:
+        model: a language model of the package.
+        tokens: (1, n + 1), a text.
+        window: each layer keeps so many keys; None keeps all.
+        sinks: how many of the first keys it keeps besides.
+    """
+    n, found = tokens.size(1) - 1, []
+    blocked = block_by_position(torch.arange(n), n, window, sinks=sinks)  # (n, n)
+
+    def attend(layer: Any, q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Any:
+        heads, weights = layer.attend(q, k, v, blocked, True)
+        lengths = v[0].norm(dim=-1)  # (g, n)
+        value = (lengths[:, 0] / lengths[:, 1:].mean(-1)).mean()
+        found.append((weights[..., n // 4 :, 0].mean().item(), value.item()))
+        return heads, weights
+
+    with patch.object(decoder.DecoderAttention, "attend_in_parts", attend):
+        logits = model(tokens[:, :-1])[0]                            # (n, ...)
+    loss = F.cross_entropy(logits, tokens[0, 1:], reduction="none")  # (n,)
+    weight, value = (sum(x) / len(x) for x in zip(*found, strict=True))
+    return loss, weight, value
 
 
 def prose(name: str) -> str:

@@ -83,12 +83,11 @@ def test_what_is_read_after_a_token_left_depends_on_it_no_more_unless_it_is_a_si
     model, text = LanguageModel(settings).eval(), torch.randint(1, 11, (1, 17))
     other = text.clone()
     other[0, 0] = 0
-    read = chapters.load("24_windows").read
     for sinks in (0, 1):
-        one, two = (read(model, tokens, 8, sinks)[0] for tokens in (text, other))
-        torch.testing.assert_close(one[:8], read(model, text, None, 0)[0][:8])
+        one, two = (seeds.read(model, tokens, 8, sinks)[0] for tokens in (text, other))
+        torch.testing.assert_close(one[:8], seeds.read(model, text, None, 0)[0][:8])
         assert torch.allclose(one[8:], two[8:]) == (sinks == 0)
-    assert read(model, text, 4, 0)[1] == 0 < read(model, text, 4, 1)[1]
+    assert seeds.read(model, text, 4, 0)[1] == 0 < seeds.read(model, text, 4, 1)[1]
     tokenizer = SimpleNamespace(encode=lambda text: SimpleNamespace(ids=[len(text) % 11] * 17))
     monkeypatch.setattr(seeds, "chat_model", lambda: (model, tokenizer))
     assert seeds.forget((8, 1), 0).keys() == SINKS["runs"][0].keys()
