@@ -271,14 +271,14 @@ print(f"the first key gets {weight:.0%} of the weight, among 129 keys or more")
 print(f"its value is {value:.2f} times as long as the average of the others")
 
 # %% [markdown]
-# One key gets 24% of the weight, where an equal share would be less than 1%. And its value is short. So a head that
+# One key gets 24% of the weight, where an equal share would be less than a hundredth. And its value is short. So a head that
 # finds nothing looks there, and hands over little. When the first key is gone, the softmax gives its weight to the
 # others, with their longer values: the head shouts what it used to whisper.
 #
-# So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. The models of Xiao et al.
-# need four [[section 3.1](../docs/references.md#xiao-2023)]. Their method, **StreamingLLM**, also numbers tokens by
-# their place in the cache instead of the text, so that no distance grows beyond those of training [[section
-# 3.2](../docs/references.md#xiao-2023)].
+# So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. Other models need four [[Xiao et
+# al., section 3.1](../docs/references.md#xiao-2023)]. **StreamingLLM**, the method of the same paper, also numbers
+# tokens by their place in the cache instead of the text, so that no distance grows beyond those of training [[Xiao et
+# al., section 3.2](../docs/references.md#xiao-2023)].
 
 # %% [markdown]
 # <details><summary>Why does a sliding window with re-computation need no sink?</summary>
