@@ -149,7 +149,7 @@ for name, (letter, look) in drawn.items():
 ax.set(yscale="log", ylim=(2e-4, 1.5), xlabel="tokens before the last")
 ax.set_yticks([0.001, 0.01, 0.1, 1], ["1/1000", "1/100", "1/10", "1"])
 ax.set_yticks([], minor=True)
-ax.legend(loc="upper left", fontsize=12)
+ax.legend(loc="upper left", fontsize=12, frameon=False)
 first = {name: f"{100 * x[x > 0][0]:.1g}%" for name, x in seen.items()}
 caption = (
     "How much a token counts, as a median of 20 draws. The farthest: "
@@ -248,10 +248,10 @@ for (kept, (letter, look)), name in zip(drawn.items(), names):
     ax.plot(range(8, 512, 16), times, look, color=display.COLOURS[letter], label=name)
 ax.set(ylim=(0, None), xlim=(0, 512), xticks=range(0, 513, 128), xlabel="token")
 ax.set_title("perplexity, times that with all keys", fontsize=12, loc="left")
-ax.legend(loc="lower left", fontsize=12)
+ax.legend(loc="lower right", fontsize=12, frameon=False)
 names = ["the last 128", "these and the first", "all keys", "with the first four"]
-said = ", ".join(f"{name} {x}" for x, name in zip(later, names))
-caption = f"Perplexity of tokens 129 to 512 of 16 texts: {said}."
+said = "; ".join(f"{name}: {x}" for x, name in zip(later, names))
+caption = f"Perplexity of tokens 129 to 512 of 16 texts. {said.capitalize()}."
 display.finish(drawing, name="forgets", alt=f"Jumps at 129. {caption}", caption=caption)
 
 # %% [markdown]
