@@ -18,7 +18,7 @@ CLASSES = {
     "Qwen3.5 35B, 2026": "Qwen3_5MoeTextConfig",
     "DeepSeek-V4 Flash, 2026": "DeepseekV4Config",
 }
-COLUMNS = ["window", "sink", "output gate", "state", "indexer", "MLA", "experts"]
+COLUMNS = ["window", "learned sink", "output gate", "state", "indexer", "MLA", "experts"]
 GATED = {  # a line of code that multiplies what a layer has collected
     "yes": ["* torch.sigmoid(gate)", "self.norm(core_attn_out, z)"],
     "state only": ["self.o_norm(core_attn_out, gate)"],
@@ -56,12 +56,13 @@ def expected(config):
         row["state"] = f"{period - 1} in {period}, per {gate}"
         assert config.linear_conv_kernel_dim == 4, "the text speaks of the three tokens before"
     if "self.sinks" in code:
-        row["sink"] = "yes"
+        row["learned sink"] = "yes"
     for said, marks in GATED.items():
         if all(mark in code for mark in marks):
             row["output gate"] = said
     if getattr(config, "index_topk", 0):
         row["indexer"] = f"{config.index_topk:,}"
+        row["indexer"] += " compressed" if getattr(config, "compress_rates", None) else ""
     if getattr(config, "kv_lora_rank", 0):
         row["MLA"] = "yes"
     elif config.num_key_value_heads == 1:
