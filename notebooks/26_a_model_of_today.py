@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A model of today
 #
-# *Was the cat sweet, or the milk? Ask a chat model.*
+# *Was the cat sweet, or the milk?*
 #
 # *20 minutes and 8 of exercises. Afterwards you can run a chat model, notice wrong weights, and name what gpt-oss,
 # Qwen3.5, Kimi Linear and DeepSeek have besides.*
@@ -583,15 +583,15 @@ NOTHING = 49_152  # the perplexity of a model that knows nothing
 told = {name: "NaN" if math.isnan(x) else f"{x:,.0f}" for name, x in worse.items()}
 # As the labels have it: what they cannot tell apart keeps its order on every processor.
 best = sorted(worse, key=lambda x: math.inf if math.isnan(worse[x]) else round(worse[x]))
-drawing, (ax,) = display.panels(345, 46 * len(best) + 40)
+drawing, (ax,) = display.panels(345, 50 * len(best) + 40)
 for row, name in enumerate(reversed(best)):
     letter = "b" if name == "as it is" else "n"
     if not math.isnan(worse[name]):
-        ax.barh(row, worse[name] - 10, left=10, color=display.COLOURS[letter], height=0.24)
-    words = said[name].replace("\n", "↵").strip() or "(nothing)"
+        ax.barh(row, worse[name] - 10, left=10, color=display.COLOURS[letter], height=0.16)
+    words = said[name].replace("\n", "↵").strip()
     said[name] = words if len(words) < 42 else words[:40] + "…"
-    ax.text(10.5, row + 0.2, f"{name}: {told[name]}", va="bottom", fontsize=12)
-    ax.text(10.5, row - 0.2, f"“{said[name]}”", va="top", fontsize=11, style="italic")
+    ax.text(10.5, row + 0.09, f"{name}: {told[name]}", va="bottom", fontsize=12)
+    ax.text(10.5, row - 0.11, f"“{said[name]}”", va="top", fontsize=11, style="italic")
 ax.axvline(NOTHING, color=display.COLOURS["b"], linestyle="--", linewidth=1)
 ax.set(xscale="log", xlim=(10, 1e5), ylim=(-0.7, len(best) - 0.3), yticks=[])
 ax.set_xlabel("perplexity; dashed: a model that knows nothing")
