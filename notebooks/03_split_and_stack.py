@@ -9,8 +9,8 @@
 # > the cat drank milk because **it** was thirsty
 #
 # The book brings a **storyteller**, a small model that [has learned](10_a_little_world.ipynb) to tell stories word by
-# word. In each of its two layers several heads attend, with their matrices side by side: $W_Q$, $W_K$, $W_V$ and $W_O$
-# are 48 × 48 each. How many heads are in there? No shape tells. The file of the weights loads with one head, with two,
+# word. It attends twice in a row, in two **layers**, with several heads each. Their matrices lie side by side: in a layer, $W_Q$,
+# $W_K$, $W_V$ and $W_O$ are 48 × 48 each. How many heads are in there? No shape tells. The file of the weights loads with one head, with two,
 # four or eight. Here all four go on with a sentence that stood in none of the stories from which the model learned.
 
 # %% tags=["fold-input"]
@@ -26,11 +26,16 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 
-def cut_into(num_heads: int) -> nn.Module:
-    """Load the storyteller, with its matrices cut into this many heads."""
+def cut_into(num_heads: int, off: int | None = None) -> nn.Module:
+    """Load the storyteller, cut into this many heads; of its second layer's, one may be off."""
     ten = chapters.load("10_a_little_world")
     model = ten.Storyteller(h=num_heads)
     model.load_state_dict(ten.shipped().state_dict())
+    if off is not None:
+        w_o = model.layers.layers[
+            1
+        ].self_attn.out_proj.weight.data  # transposed: (e, h * d)
+        w_o.unflatten(1, (num_heads, -1))[:, off] = 0
     return model
 
 
@@ -38,29 +43,31 @@ def cut_into(num_heads: int) -> nn.Module:
 GO_ON = "the cat drank milk because it was {} . so the"
 
 
-def read_aloud(counts: list[int], text: str, endings: list[str], **kwargs):
-    """Let storytellers go on with a text, each cut into another number of heads."""
+def read_aloud(tellers: dict[str, tuple], text: str, endings: list[str], **kwargs):
+    """Let storytellers go on with a text, each by its number of heads, and the one that is off."""
     ten, model = chapters.load("10_a_little_world"), cut_into(1)
     return display.aloud(
-        {f"{h} heads" if h > 1 else "1 head, uncut": cut_into(h) for h in counts},
+        {name: cut_into(*cut) for name, cut in tellers.items()},
         ten.WORDS,
         text,
         endings,
         shapes={name: x.shape for name, x in model.state_dict().items()},
         layers=2,
-        heads=counts,
+        heads=[h for h, *_ in tellers.values()],
+        silent=[[(1, head) for head in off] for _, *off in tellers.values()],
         longest=ten.LONGEST,
         edge=ten.EDGE,
         **kwargs,
     )
 
 
-read_aloud([1, 2, 4, 8], GO_ON, ["sweet", "thirsty"], name="how-many-heads")
+COUNTS = {"1 head, uncut": (1,), "2 heads": (2,), "4 heads": (4,), "8 heads": (8,)}
+read_aloud(COUNTS, GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 
 # %% [markdown]
 # It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
 # what was sweet and who was thirsty, even the one that cuts nothing. If you can, press *a story of their own* a few times, and
-# watch who does what to whom. With how many heads was the storyteller trained?
+# watch who does what to whom: each word is drawn at random, by its chance. With how many heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
 #
@@ -78,9 +85,9 @@ read_aloud([1, 2, 4, 8], GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 #
 # </details>
 #
-# Cut in two, it tells that *the dog chased the cat*. Uncut, with the same weights and the same random numbers, *the dog
-# chased the dog*. Here are both stories, and what 200 such stories hold. A story is *possible* if the rules of its world
-# can tell it: nobody chases himself, for one. *One animal twice* is the share of deeds that an animal does to itself.
+# A few stories are not enough to tell, so let each of them write 200, all with the same random numbers. A story is *possible*
+# if the rules of its world can tell it: nobody chases himself, for one. *One animal twice* is the share of deeds that
+# an animal does to itself. Beside them stands one story of each.
 
 
 # %% tags=["hide-input"]
@@ -120,9 +127,9 @@ def told_by(facts: list, told: list[list[str]]) -> Told:
 
 
 # %% tags=["hide-input"]
-cuts = {h: examine(cut_into(h)) for h in (2, 1, 4, 8)}
+cuts = {h: examine(cut_into(h)) for (h,) in COUNTS.values()}
 columns = ["stories possible", "one animal twice"]
-told = {"2 heads": told_by(*cuts[2]), "1 head, uncut": told_by(*cuts[1])}
+told = {name: told_by(*cuts[h]) for name, (h,) in COUNTS.items()}
 display.stories(told, columns, name="cut-and-uncut")
 
 # %% [markdown]
@@ -167,9 +174,9 @@ wide = {"Q": w_q, "K": w_k, "V": w_v}
 display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 
 # %% [markdown]
-# Under each matrix stands what it makes of X: a wide sheet, with a strip for each head. Look at K. Does it hold two heads
-# of width 2, four of width 1, or one of width 4? The sheet does not say, and neither does $W_K$. The number of heads is no
-# longer visible in the parameters. It has become a setting that says where to cut.
+# Under each matrix stands what it makes of X: a wide sheet, with a strip for each head. The dashed line between
+# the strips is drawn by us. Without it, would you know whether K holds two heads of width 2, four of width 1, or one of
+# width 4? No number in it says so, and none in $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
 #
 # ## Three ways to go on
 #
@@ -211,15 +218,16 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 
 # %% [markdown]
 # **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath, so *cat* and *milk* both get 6, and
-# the weight 0.17. One set of weights brings one number, and brings it twice: 0.46 · 2 from *thirsty* and 0.17 · 1 from
-# *it* make 1.09 of animal and 1.09 of food.
+# the weight 0.17. Both heads hand over the same, the *quality* of a word. So one set of weights brings the same number
+# twice: 0.46 · 2 from *thirsty* and 0.17 · 1 from *it* make 1.09 of animal and 1.09 of food. (Other values would
+# be two views of one mix: the single glass of [Two heads](02_two_heads.ipynb).)
 #
 # **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, 0.97 and
 # 0.19. (Before the softmax each sum is divided by the root of its width, √4 uncut, √2 cut.)
 #
 # **Cut, dim=1**, the answers are 1.00 and 1.00. `@` multiplies the last two axes, and takes all axes before them for
-# separate problems. Here the last two are h and d. So each word is a problem of its own, and *it* hears no word but
-# itself, whose *quality* is 1.
+# separate problems. Here the last two are h and d. So each word is a problem of its own, and in its frame its two strips ask
+# each other: 3 and 3, one half each. *It* hears no word but itself, whose *quality* is 1.
 
 
 # %% tags=["proof"]
@@ -231,43 +239,7 @@ for word in (*one.WORDS, "sweet"):
 print("✓ Uncut, no last word tells animal from food.")
 
 # %% [markdown]
-# The storyteller, too, can be stacked with `dim=1`. Here are its answers, and a story:
-
-
-# %% tags=["fold-input"]
-class WordsFirst(nn.Module):
-    """Attends as another class, but stacks words first; there is nobody to mask then."""
-
-    def __init__(self, theirs: nn.Module) -> None:
-        super().__init__()
-        self.theirs = theirs
-
-    def forward(self, query: Tensor, *_, **given) -> tuple[Tensor, None]:
-        """Attend in each word, from each of its two pieces to both."""
-        weight, bias = self.theirs.in_proj_weight, self.theirs.in_proj_bias
-        wide = nn.functional.linear(query, weight, bias).chunk(3, -1)
-        mixed, _ = one.attend(*(torch.stack(y.chunk(2, -1), -2) for y in wide))
-        return self.theirs.out_proj(mixed.flatten(-2)), None
-
-
-def words_first() -> nn.Module:
-    """Load the storyteller, with its heads stacked within each word."""
-    model = cut_into(2)
-    for layer in model.layers.layers:
-        layer.self_attn = WordsFirst(layer.self_attn)
-    return model
-
-
-# %% tags=["hide-input"]
-facts, tales = examine(words_first())
-told = {
-    "2 heads, dim=1": Told([*facts[:2], *told_by(facts, tales).facts[:1]], tales[4][1:-1])
-}
-display.stories(told, ["thirsty", "sweet", columns[0]], name="words-first")
-
-# %% [markdown]
-# It answers *mouse* both times, and of 200 stories none is possible. Each word is written from the word before and its
-# place alone. So two things are needed: **cut between the strips, and keep all words of a strip together.**
+# So two things are needed: **cut between the strips, and keep all words of a strip together.**
 
 
 # %% tags=["proof"]
@@ -297,28 +269,32 @@ print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals t
 # >
 # > anna had a dog and a cat . the **cat** chased the …
 #
-# Press *dog*, then *cat*:
+# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: its numbers are 0.
 
 # %% tags=["hide-input"]
 CHASED = "anna had a dog and a cat . the {} chased the"
-read_aloud([2, 1], CHASED, ["dog", "cat"], lead="who chases:", name="cut-or-uncut")
+LOSSES = {"2 heads": (2,), "head 1 off": (2, 0), "head 2 off": (2, 1), "uncut": (1,)}
+read_aloud(LOSSES, CHASED, ["dog", "cat"], lead="who chases:", name="cut-or-uncut")
 
 # %% [markdown]
-# Cut in two, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. What does the last word,
-# *the*, look at in the second layer? First through head 1, then through head 2, then with this layer uncut:
-
-
-# %% tags=["hide-input"]
-def uncut_above() -> nn.Module:
-    """Load the storyteller, with one head in its second layer, and two in its first."""
-    model = cut_into(2)
-    model.layers.layers[1] = cut_into(1).layers.layers[1]
-    return model
-
-
-def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
-    """Begin a story of Anna's two animals, up to the one that something is done to."""
-    return f"/ anna had a {pet} and a {other} . the {actor} {verb} the".split()
+# With both heads, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. What does each head
+# know? Choose, then look at all 60 such beginnings, with any two of the six animals:
+#
+# <details name="knows"><summary>Head 1 knows who chases, head 2 whom Anna has.</summary>
+#
+# Right. Without head 1 half of the chasers chase themselves. Without head 2 an animal comes in that Anna never had.
+#
+# </details>
+# <details name="knows"><summary>Head 1 knows whom Anna has, head 2 who chases.</summary>
+#
+# Then without head 1 a strange animal would be chased. Look at the last column.
+#
+# </details>
+# <details name="knows"><summary>Both know both.</summary>
+#
+# Then either could be lost.
+#
+# </details>
 
 
 # %% tags=["hide-input"]
@@ -327,6 +303,50 @@ def next_words(model: nn.Module, texts: list[list[str]]) -> list[str]:
     ten = chapters.load("10_a_little_world")
     with torch.no_grad():
         return [ten.WORDS[i] for i in model(ten.as_ids(texts))[:, -1].argmax(-1)]
+
+
+def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
+    """Begin a story of Anna's two animals, up to the one that something is done to."""
+    return f"/ anna had a {pet} and a {other} . the {actor} {verb} the".split()
+
+
+def faults(model: nn.Module) -> list[int]:
+    """Count in 60 stories: right, the chaser itself, an animal that Anna does not have."""
+    animals = chapters.load("10_a_little_world").ANIMALS
+    begun = [
+        (a, b, who) for a in animals for b in animals if a != b for who in (a, b)
+    ]  # 60 of them
+    said = next_words(model, [had(*each) for each in begun])
+    itself = sum(word == who for word, (*_, who) in zip(said, begun))
+    strange = sum(word not in (a, b) for word, (a, b, _) in zip(said, begun))
+    return [len(begun) - itself - strange, itself, strange]
+
+
+# %% tags=["hide-input"]
+lost = {name: faults(cut_into(*cut)) for name, cut in LOSSES.items()}
+display.show(
+    lost, columns=["right", "chases itself", "Anna has no such animal"], corner="of 60"
+)
+
+# %% tags=["proof"]
+assert lost["2 heads"] == [60, 0, 0]
+assert lost["uncut"] == [30, 30, 0]
+assert lost["head 1 off"][2] == 0 < 20 < lost["head 1 off"][1]
+assert lost["head 2 off"][1] == 0 < lost["head 2 off"][2] < 10
+print("✓ Without head 1 animals chase themselves; without head 2 some are not Anna's.")
+
+# %% [markdown]
+# Head 2 is missed in 5 stories only, but see what it tells then: Anna feeds a mouse that was never there. And what does the last word,
+# *the*, look at in the second layer? First through head 1, then through head 2, then with this layer alone uncut (the first stays
+# cut, so that its rows are the same):
+
+
+# %% tags=["hide-input"]
+def uncut_above() -> nn.Module:
+    """Load the storyteller, with one head in its second layer, and two in its first."""
+    model = cut_into(2)
+    model.layers.layers[1] = cut_into(1).layers.layers[1]
+    return model
 
 
 def sums_above(text: list[str]) -> Tensor:
@@ -357,7 +377,8 @@ display.apart_and_summed(
 
 # %% [markdown]
 # In these two stories head 1 looks for the dog. It finds him where he chases, 0.98, or else where Anna has him, 1.00. Head 2 looks at the two
-# that Anna has, and takes both. So head 2 says who could be chased, and head 1 says whether the dog is busy.
+# that Anna has, and takes both. So head 2 says who could be chased, and head 1 whether the dog is busy: from the chaser
+# comes *not me*, which leaves the cat.
 #
 # Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
 # both questions best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,
@@ -382,8 +403,7 @@ print(f"✓ {len(pairs)} pairs of stories: all are right, or, uncut, alike whoev
 # %% [markdown]
 # ## The class
 #
-# Heads first, then, and the same axis on the way back: `unbind(0)` takes the strips off it, and `torch.cat` lays them side by
-# side.
+# Heads first, then, and the same axis on the way back:
 
 
 # %%
@@ -432,8 +452,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# What is its last matrix for? With *sweet* as the last word, *it* has heard about a food, 0.97. Under which feature does that
-# number stand, before $W_O$ and after?
+# What is its last matrix for? With *sweet* as the last word, *it* has heard about a food, 0.97. Side by side, head 1 has the
+# first two columns and head 2 the last two. Under which feature does the 0.97 stand, before $W_O$ and after?
 
 # %% tags=["hide-input"]
 pair = SplitAndStack(embed_dim=4, num_heads=2)
@@ -448,7 +468,7 @@ rows = torch.stack([merged[it], (merged @ two.W_O)[it]])  # (2, e)
 display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 
 # %% [markdown]
-# Side by side, it has landed under *action*: head 2 has the third and the fourth column. Without $W_O$ each head could
+# Side by side, it has landed under *action*, the third. Without $W_O$ each head could
 # write into its own d columns and nowhere else. $W_O$ lets every head write into every feature. Ours moves
 # the 0.97 under *food*.
 #
@@ -513,31 +533,6 @@ torch.testing.assert_close(mine, expected)
 print("✓ The list and PyTorch's class give the same outputs, weights and gradients.")
 
 # %% [markdown]
-# <!-- deeper: one model, several starting points -->
-# ### Going deeper: one model, several starting points
-#
-# With the same numbers, list and stack are one model. Both ask `xavier_uniform_` for their first ones. Do these have
-# the same standard deviation? (PyTorch keeps its matrix transposed, so it is turned here.)
-
-# %%
-initial = {
-    "one of 8 heads": two.Heads(512, 8).heads[0].w_q,
-    "8 heads side by side": SplitAndStack(512, 8).w_q,
-    "PyTorch's, with K and V": nn.MultiheadAttention(512, 8).in_proj_weight.mT,
-    "a single head": two.Heads(512, 1).heads[0].w_q,
-}
-sizes = {name: [str(tuple(matrix.shape)), matrix.std()] for name, matrix in initial.items()}
-display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
-
-# %% [markdown]
-# With several heads they do not. Xavier looks at the shape of a matrix, and the shape does not say how many heads
-# lie in it. The wider the matrix, the smaller its numbers: 0.059 for a head on its own, 0.044 in the wide matrix, and
-# 0.031 where PyTorch packs three of these into one. With one head there is one matrix, and list and stack begin alike.
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown]
 # <!-- deeper: heads wider than the model -->
 # ### Going deeper: heads wider than the model
 #
@@ -556,8 +551,8 @@ display.show(sizes, columns=["shape", "standard deviation"], decimals=3)
 #
 # ### Whose columns?
 #
-# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24), trained with four heads of width 6. Somebody loads it with three. Each
-# of these has columns of several trained heads. Whose does the second one have? Write the indices of the first and the
+# *Easy, 2 minutes.* A wide $W_Q$ is (24, 24), trained with four heads of width 6. Somebody loads it with three. Each of the
+# three has columns of several trained heads. Whose does the second one have? Write the indices of the first and the
 # last head whose columns are among them, counted from 0.
 
 # %% tags=["exercise"]
@@ -642,20 +637,6 @@ def silence(w_o: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 exercises.split_and_stack.check_silence.folded(silence)
-
-# %% [markdown]
-# Now silence head 1 of the storyteller's second layer, the one that looks for the dog. Its index is 0. (PyTorch keeps its
-# matrix transposed.) Who chases whom?
-
-# %%
-quiet = cut_into(2)
-out = quiet.layers.layers[1].self_attn.out_proj.weight
-out.data = silence(out.data.mT, head=0, num_heads=2).mT
-for title, word in zip(chased, next_words(quiet, [*chased.values()])):
-    print(title.replace("…", word))
-
-# %% [markdown]
-# Without head 1 the storyteller still names an animal that Anna has. But it no longer hears which of them chases.
 
 # %% [markdown]
 # ## What you have now

@@ -52,7 +52,8 @@ GRIDS = {"mask_merger"}
 def aloud(data):
     ten, short = chapters.load("10_a_little_world"), chapters.load("short_path")
     three = chapters.load("03_split_and_stack")
-    tellers = [three.cut_into(h) for h in data["heads"]]
+    off = [[head for _, head in each] for each in data["silent"]]
+    tellers = [three.cut_into(h, *lost) for h, lost in zip(data["heads"], off, strict=True)]
     if data["reshaped"] >= 0:
         tellers[data["reshaped"]] = short.two_models()["model B"]
     for done, ending in [
@@ -1080,11 +1081,12 @@ def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
     frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]")
     frame.nth(1).evaluate(ALONE)  # which leaves one frame
     expect(frame.locator(".aa-endings")).to_contain_text("who chases:")
-    for who, cut, uncut in (("dog", "cat", "dog"), ("cat", "dog", "dog")):
+    for who, cut, uncut, alone in (("dog", "cat", "dog", "cat"), ("cat", "dog", "dog", "cat")):
         frame.get_by_role("button", name=who, exact=True).click()
         status = frame.get_by_role("status")
         expect(status).to_contain_text(f"2 heads: {cut} because")
         expect(status).to_contain_text(f"uncut: {uncut} because")
+        expect(status).to_contain_text(f"head 1 off: {alone} because")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 // Storytellers read aloud, word by word: all have the same weights, each cuts or merges its heads in its own way.
 //
-// words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each
+// words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each; silent: [layer, head] of those
+// of each that give nothing
 // reshaped: the index of the one that merges by a reshape alone, if any does
 // text: what they go on with, {} for its ending; endings: to choose from, after lead; names: of the tellers
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
@@ -12,12 +13,16 @@ const PAUSE = 220; // milliseconds between two words
 export default {
   async render({ model, el }) {
     const data = model.get("data");
-    const { words, edge, longest, shapes, heads, reshaped, layers, text, endings, lead, names } =
-      data;
+    const { words, edge, longest, shapes, heads, silent, reshaped, layers } = data;
+    const { text, endings, lead, names } = data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
     const weights = unpack(await answer.arrayBuffer(), shapes);
-    const tellers = heads.map((each) => ({ weights, heads: each, layers }));
+    const width = weights["layers.norm.weight"].length;
+    const tellers = heads.map((each) => {
+      const nothing = new Array(each).fill(new Array(width / each).fill(0));
+      return { weights, heads: each, layers, means: new Array(layers).fill(nothing) };
+    });
     const told = names.map(() => element("p"));
     const said = readout();
     said.classList.add("aa-heard");
@@ -29,7 +34,11 @@ export default {
       texts.forEach((each, i) => {
         if (each.over) return;
         const ids = each.all.map((word) => words.indexOf(word));
-        const shares = likeliest(read(tellers[i], ids, [], i === reshaped).logits.at(-1), words, 1);
+        const shares = likeliest(
+          read(tellers[i], ids, silent[i], i === reshaped).logits.at(-1),
+          words,
+          1,
+        );
         const word = drawn(shares, luck);
         each.over = word === edge || each.all.length + 1 === longest;
         if (word !== edge) each.all.push(word);

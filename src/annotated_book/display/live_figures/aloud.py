@@ -21,6 +21,7 @@ def aloud(
     heads: Sequence[int],
     longest: int,
     edge: str,
+    silent: Sequence[Sequence[tuple[int, int]]] = (),
     reshaped: int = -1,
     lead: str = "it was",
     name: str,
@@ -38,6 +39,7 @@ def aloud(
         heads: how many a layer of each has.
         longest: how many words a text has at most.
         edge: the word before and after each story.
+        silent: of each model (layer, head) of the heads whose output is 0; none by default.
         reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
         lead: words before the endings, alive.
         name: the figure's name, see ``finish``.
@@ -65,6 +67,7 @@ def aloud(
         "longest": longest,
         "shapes": [[key, *size, 0][:3] for key, size in shapes.items()],
         "heads": list(heads),
+        "silent": [list(map(list, each)) for each in silent] or [[]] * len(tellers),
         "reshaped": reshaped,
         "layers": layers,
         "text": text,
