@@ -3,7 +3,7 @@
 #
 # *All heads in one matrix: what keeps them apart?*
 #
-# *8 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix, compute them all at
+# *9 minutes and 7 of exercises. Afterwards you can keep all heads in one matrix, compute them all at
 # once, and say what a wrong cut does.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -27,7 +27,7 @@ two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 
 def cut_into(num_heads: int, off: int | None = None) -> nn.Module:
-    """Load the storyteller, cut into this many heads; of its second layer's, one may be off."""
+    """Load the storyteller, cut into heads, of which one of layer 2 may be off."""
     ten = chapters.load("10_a_little_world")
     model = ten.Storyteller(h=num_heads)
     model.load_state_dict(ten.shipped().state_dict())
@@ -44,7 +44,7 @@ GO_ON = "the cat drank milk because it was {} . so the"
 
 
 def read_aloud(tellers: dict[str, tuple], text: str, endings: list[str], **kwargs):
-    """Let storytellers go on with a text, each by its number of heads, and the one that is off."""
+    """Let storytellers go on with a text, each by its heads, and the one that is off."""
     ten, model = chapters.load("10_a_little_world"), cut_into(1)
     return display.aloud(
         {name: cut_into(*cut) for name, cut in tellers.items()},
