@@ -11,8 +11,8 @@
 # > 2: the cat drank milk because **it** was sweet . so the …
 #
 # A small trained model reads both sentences at once, and ends both with *the cheese was gone*. Nobody ate. Inside its
-# attention, a wall between the sentences stands in the wrong place. Change the drink in both, or the last word of
-# sentence 2. Then put the walls right.
+# attention, the walls that keep the sentences from hearing each other stand in the wrong place. Change the drink in both,
+# or the last word of sentence 2. Then put the walls right.
 
 # %% tags=["hide-input"]
 import torch
@@ -108,8 +108,9 @@ display.strips(
 )
 
 # %% [markdown]
-# With wrong walls the drink changes nothing. But when sentence 2 ends in *fresh*, sentence 1 changes as well, though
-# *fresh* is not in it. There is no error, and no shape is wrong. Who let the cheese in?
+# With the walls *right*, the cat wanted more and the drink was gone, and *fresh* changes neither. With *wrong* pressed, the drink
+# changes nothing. But when sentence 2 ends in *fresh*, sentence 1 changes as well, though *fresh* is not in it. There is
+# no error, and no shape is wrong. Who let the cheese in?
 #
 # Hardware is fastest on many numbers at once, so a model reads many sentences together, as a **batch**. Think of the
 # batch as a house with one room for each head of each sentence. Words talk to the words in their room, never through a wall.
@@ -168,8 +169,8 @@ q, k, v = (x @ w for w in WIDE)  # (b, n, h * d)
 mixed = four_axes(q, k, v, h)    # (b, n, h * d)
 
 # %% [markdown]
-# `split_heads` and `merge_heads` come from [the last chapter](04_reshape_trick.ipynb). They count axes from the end, as
-# `one.attend` does, so none touches the batch.
+# `split_heads` and `merge_heads` are the lines of [the last chapter](04_reshape_trick.ipynb), with axes counted from the end:
+# `transpose(-3, -2)` in the place of `transpose(0, 1)`. So they leave the batch alone, as `one.attend` does.
 # Two large matrix products do the work of the many small ones:
 
 
@@ -230,7 +231,7 @@ print("✓ Each sentence gets what it gets alone: outputs and gradients.")
 # </details>
 # <details name="sequence-first"><summary>About 1 under both: animal <em>and</em> food.</summary>
 #
-# Right. For less, somebody in its room would have to hand over nothing, as a noun does.
+# Right. Both words in its room are *it*, each with a quality of 1, and any mixture of 1 and 1 is 1.
 #
 # </details>
 
@@ -258,11 +259,11 @@ display.show(answers, rows, ["animal", "food"], corner="it collects")
 display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
 
 # %% [markdown]
-# Each of the 16 rooms holds two words, one of each sentence. *It* hears only itself and its twin. Our heads hand over
-# *quality* alone. Each of the two has a quality of 1, so every mixture of them is 1.00.
+# Each of the 16 rooms holds two words, one of each sentence. *It* hears only itself and its twin, and our heads hand over
+# *quality* alone.
 #
-# In the first figure, *wrong in another way* is this house. The last *the* hears only *the*, so the mouse carries
-# the dog whatever you choose.
+# In the first figure, *wrong in another way* is this house. The last *the* hears only *the*, and never what anybody
+# drank. So whatever you choose, the mouse carries the dog.
 #
 # ## The obvious repair
 #
@@ -313,8 +314,9 @@ display.cells(
 # world](10_a_little_world.ipynb) a food can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
 # the guess becomes *water*.
 #
-# **A reshape moves the walls, and a transpose moves the words.** So transpose a sequence-first tensor where it comes in,
-# `y.transpose(0, 1)`, and once more where it goes out. Never reshape it.
+# **A reshape keeps the order and lets the wall fall where the count ends; a transpose brings each word into its own room.**
+# So transpose a sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape
+# it to `(b, n, e)`.
 
 # %% tags=["proof"]
 assert world.REASONS["drank"][1] == LASTS
@@ -440,7 +442,8 @@ caught(passed, [*tests])
 
 # %% [markdown]
 # Last chapter's test misses the reshape because it takes a single sentence, and a batch of one is in order even after a
-# reshape. So run both tests, on random numbers, with dropout off.
+# reshape. (*Reshaped* is *wrong* in the first figure, *batch as words* is *wrong in another way*.) So run both tests, on random
+# numbers, with dropout off.
 #
 # <details><summary>Why random numbers?</summary>
 #
@@ -526,7 +529,7 @@ exercises.batches.check_index.folded(my_index)
 #
 # ### What self-attention does not tell
 #
-# *Medium, 15 minutes.* (Not counted above.) This function is batch-first and has no projections: query is `(b, n, e)`,
+# *Easy, 3 minutes.* (Not counted above.) This function is batch-first and has no projections: query is `(b, n, e)`,
 # key and value are `(b, m, e)`. The function passes every test of self-attention, and stops with an
 # error as soon as there are more keys than queries, or fewer. Repair it, so that it returns
 # `(b, n, e)` for any n and m.
@@ -590,15 +593,15 @@ exercises.batches.check_attend_heads.folded(attend_heads)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** For each sample i and each head j, separately:
+# > **In short.** For each sample s and each head i, separately:
 # >
-# > $$\text{mixed}_{i,j} = \mathrm{softmax}\bigl(Q_{i,j} K_{i,j}^\top / \sqrt d\bigr)\, V_{i,j}$$
+# > $$\text{mixed}_{s,i} = \mathrm{softmax}\bigl(Q_{s,i} K_{s,i}^\top / \sqrt d\bigr)\, V_{s,i}$$
 # >
 # > - batch-first: `(b, n, h * d)`
 # > - sequence-first: `x.transpose(0, 1)`, `(n, b, h * d)`
 # > - four axes: `split_heads(x, h)`, `(b, h, n, d)`
 # >
-# > A sequence-first tensor is transposed where it comes in, and never reshaped. In the wrong layout self-attention keeps
+# > A sequence-first tensor is transposed where it comes in, and never reshaped to `(b, n, e)`. In the wrong layout self-attention keeps
 # > the shape and mixes sentences. So test that each `model(x)[i : i + 1]` equals `model(x[i : i + 1])` up to
 # > rounding, and run the test of the last chapter, on one sentence.
 #
