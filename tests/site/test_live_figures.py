@@ -838,7 +838,7 @@ def strips(data):
     for done, choice, to in [
         (None, 0, 1),
         (("button", "10", ""), 1, 7),
-        (("button", "right", ""), 0, 0),
+        (("button", "A", ""), 0, 0),
     ]:
         at[choice] = to
         texts = data["found"][" ".join(map(str, at))]
