@@ -52,9 +52,13 @@ export default {
       plane.show(all, shares, homes);
       two.setAttribute("aria-pressed", String(now.heads === 2));
       moves.show(now.part ?? 1);
+      moves.label.style.visibility = now.part === null ? "hidden" : "visible";
       const told = all.map(([name], i) => `${name}: ${homes[i]}. `).join("");
       const verdict = homes.at(-1) === homes[0] ? "cannot" : "can";
-      words.textContent = `${told}You ${verdict} tell ${last} from ${called}.`;
+      const same = now.heads === 2 && now.share === 0.5;
+      words.textContent =
+        `${told}You ${verdict} tell ${last} from ${called}. ` +
+        (same ? "Both heads have the same line: move the share." : "");
     };
     const set = (change) => (Object.assign(now, change), show());
     const plane = drawPlane(names, reach, (place) => {
