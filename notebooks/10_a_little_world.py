@@ -236,13 +236,13 @@ display.show([row], ["held out"], ["words", "words a story", "nats a word"], dec
 # %% [markdown]
 # That is the floor: 0.421 nats a word. It is called the **entropy** of the language, and the mean
 # surprise of a model on the same words is the **cross-entropy**, the loss that you train with. Gibbs
-# proved that the second is never below the first, on average over endless stories. A thousand give an
-# estimate of both, and luck moves it by a few thousandths.
+# proved that the second is never below the first, on average over endless stories. A thousand stories give an
+# estimate of both, and luck moves each by a few thousandths.
 #
 # ## A storyteller from your own parts
 #
-# To the model a word is a number. The vocabulary has every word of the world, the edge `/`, the full
-# stop, and `·` for padding.
+# To the model a word is a number. The vocabulary has every word of the world, the full stop, `·` for padding, and
+# `/`, which stands at both edges of a story.
 
 # %%
 WORDS = ["·", *sorted({word for story in stories(3000, seed=0) for word in story.words})]
@@ -329,8 +329,8 @@ display.show([numbers], ["storyteller"], ["parameters", "log v", "first loss"])
 #
 # Each step takes 64 fresh stories. The learning rate rises for fifty steps and then falls along a
 # cosine, and a gradient longer than 1 is shortened to 1, which is called **clipping**.
-# (Where the [warm-up decided](08_transformer_layers.ipynb#cell-id=why-the-norm-moved), the layers
-# were deep and post-LN. These are two, and pre-LN.)
+# (In *Transformer layers* the [warm-up decided](08_transformer_layers.ipynb#cell-id=why-the-norm-moved),
+# with deep layers and post-LN. This model has two layers, and pre-LN.)
 
 # %%
 STEPS = 1000
@@ -503,10 +503,16 @@ print(
 # %% [markdown]
 # A loss rarely says what a model writes; here it does. What a model pays above the floor, times the 26.882 words of a
 # story, is its **excess** in nats a story. With an excess of x, at least the share $e^{-x}$ of what it writes is possible: at
-# the end more than nine stories in ten, and you know it before one is written. Why? Let the possible stories get only the
-# share s of the model's chance. Forbid it the impossible ones, and share their chance out in proportion: each possible
-# story is 1/s times as likely, and costs log(1/s) less. Even then the model pays the floor or more. So its excess is at least log(1/s), and s is at least
-# $e^{-x}$. (All this is an average over the world's stories, estimated from a thousand.)
+# the end more than nine stories in ten, and you know it before one is written. (All this is an average over the world's
+# stories, estimated from a thousand.)
+#
+# <details><summary>Why so many?</summary>
+#
+# Say that the possible stories have the share s of the model's chance. Now forbid the model all others, and share their
+# chance out in proportion. Each possible story is then 1/s times as likely, and costs log(1/s) less. Even so the model pays
+# the floor or more, as every reader does. So its excess x was at least log(1/s), and s is at least $e^{-x}$.
+#
+# </details>
 #
 # What no loss says is *where* the model fails. After 100 steps, at the one word that needs understanding, it
 # is right in half of the stories.
@@ -571,16 +577,18 @@ series |= {
     name: (nats.tolist(), display.COLOURS[c]) for (name, nats), c in zip(paid.items(), "hm")
 }
 at = story.facts["asked"] - 1
-told = "; ".join(
-    f"{name} {nats[at]:.2f}, then {nats[at + 1]:.2f}" for name, nats in paid.items()
-)
+readers = {"": story.nats[at + 1 :]} | {name: nats[at:] for name, nats in paid.items()}
+costs = [
+    ", ".join(f"{name} {nats[i]:.2f}".strip() for name, nats in readers.items())
+    for i in range(2)
+]
 draw_surprise(
     story.words[1:],
     series,
     name="surprise-of-three",
-    alt=f"The surprise of each word of the story for three readers. At “so the …”: {told}.",
-    caption="The story from above. At <i>tea</i>, and at <i>was</i> after it: "
-    f"{told}; a perfect reader {story.nats[at + 1]:.2f}, then {story.nats[at + 2]:.2f}.",
+    alt=f"What each word of the story costs three readers. At “so the …”: {costs[0]}.",
+    caption=f"The story from above. A perfect reader pays for <i>tea</i> {costs[0]}; "
+    f"for <i>was</i>, the next word, {costs[1]}.",
 )
 
 # %% tags=["fold-input"]
@@ -649,9 +657,9 @@ assert next_one[NUMBER[cold[0][2]]] > 0.8 / 6 > 0.6 / 6 < min(others) < sum(othe
 print("✓ To fear itself is as likely for the duck as to fear any other animal.")
 
 # %% [markdown]
-# In all the impossible ones somebody does something to itself. Nobody in this world does, but where no owner has
-# named two animals, this storyteller has not learned it. (One from another seed has, and hardly ever tells
-# an impossible story at 0.1.) Cold mends accidents. It does not mend what a model believes.
+# In every impossible one an animal does something to itself, which nobody in this world does. Where a story begins
+# without an owner and two animals, this storyteller has not learned that. (One from another seed has, and hardly ever
+# tells an impossible story at 0.1.) Cold mends accidents. It does not mend what a model believes.
 
 # %% tags=["fold-input"]
 rows = {}

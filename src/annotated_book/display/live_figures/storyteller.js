@@ -24,7 +24,7 @@ export default {
     const silent = new Set();
     // What is read ends with the word that is asked; what stands after it waits to be replaced.
     let [words, asked, opening, over] = [[], 0, [], false];
-    let [speaks, wrong] = [0, false];
+    let speaks = 0;
     let best, timer; // the next words with their chances
 
     const begin = data.texts.map(({ name, text }) => button(name, () => start(text)));
@@ -40,10 +40,6 @@ export default {
       });
       toggle.setAttribute("aria-label", `silence layer ${name.replace(".", ", head ")}`);
       return toggle;
-    });
-    const merge = button("wrong merge", () => {
-      wrong = !wrong;
-      show();
     });
     const told = element("ol", {
       class: "aa-told",
@@ -91,7 +87,7 @@ export default {
       stop();
       input.value = "";
       silent.clear();
-      [asked, wrong] = [0, false];
+      asked = 0;
       add(text.split(" ").filter(Boolean));
       opening = words;
     }
@@ -157,7 +153,7 @@ export default {
       const texts = [data.edge, ...words];
       const ids = texts.slice(0, asked + 1).map((word) => data.words.indexOf(word));
       const off = [...silent].map((i) => names[i].split(".").map((part) => part - 1));
-      const result = read(tellers[speaks], ids, off, wrong);
+      const result = read(tellers[speaks], ids, off);
       const weights = result.weights.flat().map((rows) => rows[asked]);
       best = likeliest(result.logits.at(-1), data.words, Number(warmth.value));
       while (told.children.length > texts.length) told.lastChild.remove();
@@ -178,7 +174,6 @@ export default {
       const { offsetTop, offsetHeight } = told.children[asked];
       told.scrollTop = offsetTop + offsetHeight - told.clientHeight;
       toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", silent.has(i)));
-      merge.setAttribute("aria-pressed", wrong);
       bars.forEach((bar, i) => {
         const [word, share] = best[i];
         bar.children[0].textContent = word;
@@ -193,7 +188,7 @@ export default {
       said.textContent = timer
         ? "Writing …"
         : `After “${texts.slice(Math.max(0, asked - 1), asked + 1).join(" ")}”` +
-          `${without && `, without ${without}`}${wrong ? ", wrong merge" : ""}: ${first.join(", ")}.`;
+          `${without && `, without ${without}`}: ${first.join(", ")}.`;
     }
 
     function tile(j) {
@@ -211,7 +206,7 @@ export default {
         "div",
         { class: "aa-teller" },
         element("div", { class: "aa-controls" }, "begin with ", ...begin),
-        element("div", { class: "aa-controls" }, ...toggles, merge),
+        element("div", { class: "aa-controls" }, "silence ", ...toggles),
         told,
         element("div", { class: "aa-next" }, said, ...bars),
         element("div", { class: "aa-controls" }, on, warmth, who),
