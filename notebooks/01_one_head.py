@@ -86,6 +86,10 @@ swapped = F.scaled_dot_product_attention(y, y, y)                              #
 it = WORDS.index("it")
 looks = (x @ x[it] / math.sqrt(4)).softmax(-1)     # (8,)
 of_sweet = (y @ y[it] / math.sqrt(4)).softmax(-1)  # (8,)
+torch.testing.assert_close(of_sweet, looks)
+torch.testing.assert_close(
+    torch.stack([looks @ x, of_sweet @ y]), torch.stack([collected[it], swapped[it]])
+)
 both = {
     ("thirsty",): (WORDS, looks, x[:, :2]),
     ("sweet",): (SWEET, of_sweet, y[:, :2]),
@@ -100,12 +104,6 @@ display.collects(
     name="last-word",
     notes={("sweet",): lesson},
 )
-
-# %% tags=["proof"]
-torch.testing.assert_close(of_sweet, looks)
-torch.testing.assert_close(looks @ x, collected[it])
-torch.testing.assert_close(of_sweet @ y, swapped[it])
-print("✓ The bars show what PyTorch's call gave, in both sentences.")
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -226,23 +224,16 @@ display.one_query(query, keys, values, WORDS, FEATURES, who="it", name="it-colle
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 #
-# Below, n counts the queries; `d_v` is the width of the values, here 4 as well. `key.mT` is $K^\top$, and
-# `softmax(-1)` runs over the last axis, the keys. Now let all words ask, each in a row of the table: an **attention
+# Below, n counts the queries. `key.mT` is $K^\top$, and `softmax(-1)` runs over the last axis, the keys. Now let all words ask, each in a row of the table: an **attention
 # map**. *Because* has four zeros, so that word asks for nothing. What will it get?
 
 
 # %%
 def attend(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix the rows of ``value``, for each query with its own weights.
-
-    Args:
-        query: (n, d), one row per query.
-        key: (m, d), one row per key.
-        value: (m, d_v), one row per key.
-    """
+    """Mix the rows of ``value``, for each query with its own weights."""
     scores = query @ key.mT / math.sqrt(query.size(-1))  # (n, d) x (d, m) -> (n, m)
     weights = scores.softmax(-1)                         # (n, m)
-    return weights @ value, weights                      # (n, d_v), (n, m)
+    return weights @ value, weights                      # (n, d), (n, m)
 
 
 output, weights = attend(x, x, x)  # (8, 4), (8, 8)
@@ -254,10 +245,13 @@ display.show(weights, WORDS, WORDS, heat=True, corner="asks")
 # One eighth of everything, rounded to 0.12: all keys fit equally badly, and the shares add up to one all the same. Who
 # comes without a question goes home with the average of the library.
 #
-# ## The cat drank the milk, the milk drank the cat
+# ## An alarming glass of milk
 #
-# Where does `attend` use the order of the words? One of these sentences is about an alarming glass of milk. What does
-# *drank* collect in each?
+# > the cat **drank** the milk
+#
+# > the milk **drank** the cat
+#
+# Where does `attend` use the order of the words? What does *drank* collect in each of these?
 
 # %% tags=["hide-input"]
 tame = embed(["the", "cat", "drank", "the", "milk"])  # (5, 4)
@@ -265,23 +259,18 @@ wild = embed(["the", "milk", "drank", "the", "cat"])  # (5, 4)
 of_tame, _ = attend(tame, tame, tame)                 # (5, 4), (5, 5)
 of_wild, _ = attend(wild, wild, wild)                 # (5, 4), (5, 5)
 rows = torch.stack([of_tame[2], of_wild[2]])
+torch.testing.assert_close(rows[0], rows[1])
+order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
+moved, _ = attend(x[order], x[order], x[order])  # (8, 4), (8, 8)
+torch.testing.assert_close(moved, output[order])
+torch.testing.assert_close(output, collected)
+torch.testing.assert_close(output[it], mixed)
 display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 
 # %% [markdown]
 # The same. Attention is blind to order: shuffle the words, and the outputs are shuffled along. Order has to come from
 # outside: [The Transformer](09_transformer.ipynb) adds each word's place to its row, and
 # [Positions](20_positions.ipynb) lets it into the scores.
-
-# %% tags=["proof"]
-order = torch.tensor([5, 3, 0, 7, 1, 6, 2, 4])
-shuffled = EMBEDDINGS[order]                     # (8, 4)
-moved, _ = attend(shuffled, shuffled, shuffled)  # (8, 4), (8, 8)
-torch.testing.assert_close(moved, output[order])
-alone, _ = attend(EMBEDDINGS[[it]], EMBEDDINGS, EMBEDDINGS)  # (1, 4), (1, 8)
-torch.testing.assert_close(alone[0], output[it])
-torch.testing.assert_close(mixed, output[it])
-torch.testing.assert_close(output, collected)
-print("✓ Shuffled or asking alone, by hand or by PyTorch, a word collects the same.")
 
 # %% [markdown] name="ask-for-something-else"
 # ## Ask for something other than what you are
@@ -315,30 +304,32 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # can no longer be the same four numbers.
 
 # %% [markdown] name="four-learned-matrices"
-# ## Four learned matrices
-#
 # So put a matrix between a word and each of its three parts. $W_Q$ turns the word's numbers into its query, what it
 # **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product takes
 # each row of the matrix as many times as the word has of that row's feature, and adds up the rows.
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
 # looks there, and in green what that word hands over. For six sentences the head says whether *it* is an animal: *yes*,
-# if *it* collects more than it would by looking at all words alike (the thin line in each bar). Build the plan in three
-# presses:
+# if *it* collects more than by looking at all words alike. This border, the thin line in each bar, is our choice. Build
+# the plan in three presses:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
-# 2. $W_Q$, row *quality*, left column: *it* has a quality, so *it* asks. Before you press: whom will *it* look at?
-# 3. $W_K$, row *animal*, left column: animals are found.
+# 2. $W_Q$, row *quality*, column *animal*: *it* has a quality, so *it* asks for animals. Before you press: whom will *it*
+#    look at?
+# 3. $W_K$, row *animal*, column *animal*: animals are found.
 
 # %% tags=["hide-input"]
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d)
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d)
-W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d)
-blank, left, right = torch.zeros(4, 2), torch.tensor([1, 0]), torch.tensor([0, 1])
+presses, ours = torch.zeros(2, 3, 4, 2)
+presses[0, 3, 0] = presses[1, 0, 0] = presses[2, 3, 0] = 1
+ours[0, 3] = torch.tensor([2, 1])
+ours[1, 0, 0] = ours[1, 3, 1] = ours[2, 3, 0] = 1
 settings = {
-    "nothing": (blank, blank, blank[:, :1]),
-    "three presses": (W_Q * left / 2, W_K * left, W_V[:, :1]),
-    "our head": (W_Q, W_K, W_V[:, :1]),
+    name: (w_q, w_k, w_v[:, :1])
+    for name, (w_q, w_k, w_v) in {
+        "nothing": torch.zeros(3, 4, 2),
+        "three presses": presses,
+        "our head": ours,
+    }.items()
 }
 six = {
     f"{start} … {last}": (
@@ -350,21 +341,25 @@ six = {
     for last in ("thirsty", "sweet")
 }
 won = "All six! You have beaten our head, which gets five."
-display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
+display.by_hand(
+    *(settings, six, FEATURES, ["animal", "quality"], it), name="by-hand", won=won
+)
 
 # %% [markdown] name="thirsty-or-sweet"
 # The second press moved nothing: a question finds nobody while all keys are empty. Who is found is up to both, the
 # query and the keys.
 #
-# The third makes five of six right, but *cats … thirsty* by a hair, 0.38: the two cats take most of the weight, and have
-# no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2, and the cats win.
+# The third makes five of six right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375. The two cats
+# take most of the weight, and have no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2: the cats get
+# even more, and the answer is *no*.
 #
-# Leave the 2, and let *it* ask for quality, too: a 1 in row *quality* of $W_Q$ and of $W_K$, in the right columns. Now
+# Leave the 2, and let *it* ask for quality, too: in $W_Q$ and in $W_K$, a 1 in row *quality*, column *quality*. Now
 # *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of the
 # chapters to come.
 #
-# One answer is still wrong, *milk … sweet*. No animal is about, but a soft look-up never comes back empty, so *it*
-# brings home the quality of *sweet*, and its own. **Can you set a head that gets all six?**
+# One answer is still wrong, *milk … sweet*, and no other line would help: 0.90 is more than 0.67. No animal is about, but
+# a soft look-up never comes back empty, so *it* brings home the quality of *sweet*, and its own. **Can you set a head
+# that gets all six?**
 #
 # <details><summary>A hint</summary>
 #
@@ -378,78 +373,59 @@ display.by_hand(settings, six, FEATURES, it, name="by-hand", won=won)
 # and has no quality. In trained models, a word that takes the weight nobody needs is called an [attention
 # sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
 #
-# Or set three numbers, the first two on the left: a 2 in row *quality* of $W_Q$ and of $W_K$, and a 1 in row *animal* of
-# $W_V$. This head only looks at the last word, and brings home how much of an animal that is.
+# Or begin with nothing, and set three numbers: a 2 in row *quality*, column *quality*, of $W_Q$ and of $W_K$, and a 1 in
+# row *animal* of $W_V$. This head only looks at the last word, and brings home how much of an animal that is.
 #
 # </details>
 #
 # What came home is a quality; the news for *it* is: an animal. So a fourth matrix, $W_O$, decides what the notes are
-# **written as**, before a model adds them to the row of the word that asked. Here is our whole head, for *cats … thirsty*.
-# The features are e = 4 numbers, query and key d = 2, so the root is √2. ($W_V$ has an empty right column here, so
-# that all three are as wide.)
+# **written as**, before a model adds them to the row of the word that asked. Here is our whole head, for *cats …
+# thirsty*. The features are e = 4 numbers, query and key d = 2, so the root is √2.
 
 # %%
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])           # (d, e)
-rows = embed([*CATS[:-1], "thirsty"])                        # (8, 4)
-mixed, weights = attend(rows @ W_Q, rows @ W_K, rows @ W_V)  # (8, 2), (8, 8)
-written = mixed @ W_O                                        # (8, 2) x (2, 4) -> (8, 4)
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over quality
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), written under animal
+
+z = embed(["cats", "and", "kittens", "drank", "because", "it", "was", "thirsty"])  # (8, 4)
+
+mixed, weights = attend(z @ W_Q, z @ W_K, z @ W_V)  # (8, 2), (8, 8)
+written = mixed @ W_O                               # (8, 2) x (2, 4) -> (8, 4)
 
 # %% tags=["hide-input"]
+assert torch.stack([W_Q, W_K, W_V]).equal(ours)
 display.show(written[[it]], ["it"], FEATURES)
-
-# %% tags=["proof"]
-right_of = {}
-sink, short = W_K.clone(), torch.zeros(3, 4, 2)
-sink[2] = 1
-short[0, 3, 0] = short[1, 3, 0] = 2
-short[2, 0, 0] = 1
-heads = {"ours": (W_Q, W_K, W_V), "sink": (W_Q, sink, W_V), "short": tuple(short)}
-heads |= {"one": settings["three presses"], "two": (W_Q * left, W_K * left, W_V)}
-for name, (w_q, w_k, w_v) in heads.items():
-    right_of[name] = set()
-    for sentence, (_, rows, yes) in six.items():
-        value = rows @ w_v
-        mixed, _ = attend(rows @ w_q, rows @ w_k, value)
-        if (mixed[it, 0] > value[:, 0].mean() + 1e-6) == yes:
-            right_of[name].add(sentence)
-assert right_of["sink"] == right_of["short"] == {*six}
-assert right_of["ours"] == right_of["one"] == {*six} - {"milk … sweet"}
-assert right_of["two"] == right_of["ours"] - {"cats … thirsty"}
-print("✓ Our head and the three presses get five of six; both answers above get all.")
 
 # %% [markdown]
 # ## How far along the arrow
 #
 # Two numbers are a place on paper. Back to *the cat drank milk because it was thirsty*: here are the keys of its words, by
-# our $W_K$. The arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks most at itself?
+# our $W_K$. The arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself
+# than at any other word?
 #
 # <details name="arrow"><summary>Yes: point it at the dot of <em>it</em>.</summary>
 #
-# Try. *Thirsty* stands in the same direction, twice as far, and so has twice the score wherever you point.
+# Try. *Thirsty* stands in the same direction, twice as far, and so has twice the score.
 #
 # </details>
 # <details name="arrow"><summary>No.</summary>
 #
-# Right. *Thirsty* stands in the same direction, twice as far, and so has twice the score wherever you point. Where that
-# is negative, the others win with their 0.
+# Right. *Thirsty* stands in the same direction, twice as far, and so has twice the score. Where that is
+# negative, the words at (0, 0) score more; where that is 0, as much as *it*.
 #
 # </details>
 
 # %% tags=["hide-input"]
-keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]  # (m, d), (d,)
+keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
+arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
+by_word = arrows @ keys.mT                                     # (51 * 51, 8)
+assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
 display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
 
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow: on a dashed line all scores are
 # equal. Make the arrow longer, and the winners take more.
-
-# %% tags=["proof"]
-assert keys[WORDS.index("thirsty")].equal(2 * keys[it])
-assert not keys[0].any()
-for turn in torch.linspace(0, 2 * math.pi, 100):
-    arrow = torch.stack([turn.cos(), turn.sin()])  # (d,)
-    assert (keys @ arrow).argmax() != it
-print("✓ Wherever the arrow points, another word scores more than “it”.")
 
 # %% [markdown]
 # ## A head that nobody set by hand
@@ -555,7 +531,7 @@ display.divided(by_width, name="wider-and-wider", width=64, query=10)
 # Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**: change
 # a score a little, and the shares stay as they are, so training (the gradient) hardly learns from such a query. Divided
 # by the root, the largest weight is 0.21 on average at width 4, and 0.24 at 256: one key can stand out, and does not
-# take all. Divided by d, wide heads would have scores close to 0, and equal shares.
+# take all.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->
@@ -707,7 +683,7 @@ exercises.one_head.check_weights.folded(my_weights)
 # ### Attention from memory
 #
 # *Easy, 5 minutes.* Without looking at the page above, write attention as a function: `query` is
-# `(n, d)`, `key` is `(m, d)`, `value` is `(m, d_v)`. Return the output alone, `(n, d_v)`.
+# `(n, d)`, `key` is `(m, d)`, and `value` has a row for each key, of any width. Return the output alone.
 
 
 # %% tags=["exercise"]
@@ -737,15 +713,9 @@ exercises.one_head.check_attend(my_attend)
 
 # %% tags=["solution"]
 def my_attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Mix the rows of ``value``, for each query with its own weights.
-
-    Args:
-        query: (n, d), one row per query.
-        key: (m, d), one row per key.
-        value: (m, d_v), one row per key.
-    """
+    """Mix the rows of ``value``, for each query with its own weights."""
     scores = query @ key.mT / math.sqrt(query.size(-1))  # (n, d) x (d, m) -> (n, m)
-    return scores.softmax(-1) @ value                    # (n, m) x (m, d_v) -> (n, d_v)
+    return scores.softmax(-1) @ value                    # (n, m) x (m, d) -> (n, d)
 
 
 exercises.one_head.check_attend.folded(my_attend)
@@ -758,7 +728,7 @@ exercises.one_head.check_attend.folded(my_attend)
 # >
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt d}\right) V$$
 # >
-# > Query `(n, d)`, key `(m, d)`, value `(m, d_v)`; weights `(n, m)`; output `(n, d_v)`.
+# > Query `(n, d)`, key `(m, d)`, value `(m, d)`; weights `(n, m)`; output `(n, d)`.
 # >
 # > ```python
 # > scores = query @ key.mT

@@ -93,14 +93,14 @@ def by_hand(data):
     head = {"Q": torch.zeros(4, 2), "K": torch.zeros(4, 2), "V": torch.zeros(4, 1)}
     acts = [
         (None, "", "", 0),
-        (("button", "W_V, quality, 1: 0", ""), "V", (3, 0), 1),
-        (("button", "W_Q, quality, 1: 0", "Enter"), "Q", (3, 0), 1),
-        (("button", "W_K, animal, 1: 0", ""), "K", (0, 0), 1),
-        (("button", "W_Q, quality, 1: 1", ""), "Q", (3, 0), 2),
-        (("button", "W_Q, quality, 2: 0", ""), "Q", (3, 1), 1),
-        (("button", "W_K, quality, 2: 0", ""), "K", (3, 1), 1),
-        (("button", "W_K, action, 1: 0", ""), "K", (2, 0), 1),
-        (("button", "W_K, action, 2: 0", ""), "K", (2, 1), 1),
+        (("button", "W_V, quality: 0", ""), "V", (3, 0), 1),
+        (("button", "W_Q, quality, animal: 0", "Enter"), "Q", (3, 0), 1),
+        (("button", "W_K, animal, animal: 0", ""), "K", (0, 0), 1),
+        (("button", "W_Q, quality, animal: 1", ""), "Q", (3, 0), 2),
+        (("button", "W_Q, quality, quality: 0", ""), "Q", (3, 1), 1),
+        (("button", "W_K, quality, quality: 0", ""), "K", (3, 1), 1),
+        (("button", "W_K, action, animal: 0", ""), "K", (2, 0), 1),
+        (("button", "W_K, action, quality: 0", ""), "K", (2, 1), 1),
     ]
     counts = []
     for done, letter, place, number in acts:
@@ -111,14 +111,16 @@ def by_hand(data):
             x = one.embed(sentence["words"])
             q, k, v = (x @ matrix for matrix in head.values())
             collected = one.attend(q, k, v)[0][data["query"], 0]
-            says = (collected > v.mean() + 1e-6).item()
+            beyond = (collected - v.mean()).item()
+            says, digits = beyond > 1e-6, 3 if 1e-6 < abs(beyond) < 0.01 else 2
             right += says == sentence["yes"]
             mark = "✓" if says == sentence["yes"] else "✗"
-            written.append(f"{collected:.2f} {'yes' if says else 'no'} {mark}")
+            written.append(f"{collected:.{digits}f} {'yes' if says else 'no'} {mark}")
         counts.append(right)
         yield done, [f"{right} of 6 right"], {".aa-stage .aa-answers b": written}
     assert counts == [3, 3, 3, 5, 4, 4, 5, 5, 6]
-    yield ("button", "our head", ""), ["The query of “it” is (2, 1). 5 of 6 right."], {}
+    said = "The query of “it” is (2, 1). The thin line: 0.375. 5 of 6 right."
+    yield ("button", "our head", ""), [said], {}
 
 
 def cache_filling(data):

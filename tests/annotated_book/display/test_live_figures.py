@@ -379,7 +379,8 @@ def test_a_head_set_by_hand_answers_as_attention_does():
             six[f"{words[0]} … {last}"] = said, one.embed(said), last == "thirsty"
     ours = one.W_Q, one.W_K, one.W_V[:, :1]
     settings = {"nothing": (blank, blank, blank[:, :1]), "our head": ours}
-    figure = display.by_hand(settings, six, one.FEATURES, 5, name="try", won="All!")
+    columns = ["animal", "quality"]
+    figure = display.by_hand(settings, six, one.FEATURES, columns, 5, name="try", won="All!")
     data, call = given(figure), script("by_hand")
     draw, answers = torch.Generator().manual_seed(0), []
     heads = [matrices for _, matrices in data["settings"]]
@@ -397,11 +398,16 @@ def test_a_head_set_by_hand_answers_as_attention_does():
             assert found["yes"] == (mixed[5, 0] > v[:, 0].mean() + 1e-6).item()
             answers.append(found | {"right": found["yes"] == sentence["yes"]})
     nothing, ours = answers[:6], answers[6:12]
+    last_word = [[0, 0]] * 3 + [[0, 2]]  # the second of the chapter's two answers
+    for sentence in data["sentences"]:
+        head = [last_word, last_word, [[1], [0], [0], [0]]]
+        assert call("ask", head, sentence["rows"], 5)["yes"] == sentence["yes"]
     said = "“It” asks for nothing. It looks at all words alike. Nobody hands anything over."
     assert call("tell", nothing[0], nothing, "All!") == f"{said} 3 of 6 right: it always says no."
-    assert call("tell", ours[0], ours, "All!") == "The query of “it” is (2, 1). 5 of 6 right."
+    said = "The query of “it” is (2, 1). The thin line: 0.375."
+    assert call("tell", ours[0], ours, "All!") == f"{said} 5 of 6 right."
     told = call("tell", ours[0], [{"right": True, "yes": True}], "All!")
-    assert told == "The query of “it” is (2, 1). 1 of 1 right. All!"
+    assert told == f"{said} 1 of 1 right. All!"
     assert "cats … thirsty: 0.67, yes, right; " in figure.text
     assert "milk … sweet: 0.90, yes, wrong." in figure.text
 

@@ -1,6 +1,7 @@
 // A head set by hand: the reader presses the cells of its matrices, and sees what becomes of every sentence.
 //
 // parts: of each matrix its letter, what a word does by it, and its ink; features: the names of its rows
+// columns: the names of the columns of W_Q and W_K
 // settings: of each a name, and its matrices; where the figure begins comes first
 // sentences: of each its name, its words, their middles and rows, and whether the answer is yes
 // query: the place of the word that asks; won: what is said when all answers are right
@@ -9,7 +10,7 @@
 import { button, element, readout } from "./host/figure.js";
 import { drawCurves } from "./collects.js";
 
-const MOST = 5; // times the average, at the end of a bar
+const LONGEST = 2; // what the longest bar shows, if nobody hands over more
 
 const times = (row, matrix) =>
   matrix[0].map((_, j) => row.reduce((sum, x, i) => sum + x * matrix[i][j], 0));
@@ -29,13 +30,15 @@ export function ask([w_q, w_k, w_v], rows, who) {
 }
 
 /** Say what holds the head up, if anything does, and how many answers are right. */
-export function tell({ query, scores, values }, answers, won) {
+export function tell({ query, scores, values, average }, answers, won) {
   const alike = scores.every((score) => score === scores[0]);
   const asks = query.some(Boolean)
     ? `The query of “it” is (${query.join(", ")})${alike ? ", and no key answers it" : ""}.`
     : "“It” asks for nothing.";
   const look = alike ? " It looks at all words alike." : "";
-  const none = values.some(Boolean) ? "" : " Nobody hands anything over.";
+  const none = values.some(Boolean)
+    ? ` The thin line: ${Number(average.toFixed(3))}.`
+    : " Nobody hands anything over.";
   const right = answers.filter((answer) => answer.right).length;
   const all = right === answers.length ? ` ${won}` : "";
   const never = answers.some((answer) => answer.yes) ? "" : ": it always says no";
@@ -44,12 +47,12 @@ export function tell({ query, scores, values }, answers, won) {
 
 export default {
   render({ model, el }) {
-    const { parts, features, settings, sentences, query, won } = model.get("data");
+    const { parts, features, columns, settings, sentences, query, won } = model.get("data");
     let [now, chosen] = [structuredClone(settings[0][1]), 0];
     const said = readout();
     const scene = ({ words, places }, { weights, values }) => ({
       ...{ words, places, gives: values, brings: values },
-      shares: weights.map((weight) => Math.round(100 * weight)),
+      shares: weights.map((weight) => Math.round(100 * weight - 1e-9)), // an eighth is 0.12 in tables
     });
     const find = ({ rows }) => ask(now, rows, query);
     const look = drawCurves(scene(sentences[0], find(sentences[0])), query);
@@ -58,7 +61,7 @@ export default {
       show();
     };
     const matrices = parts.map((part, p) =>
-      drawMatrix(part, features, now[p], (i, j) => press(p, i, j)),
+      drawMatrix(part, features, now[p], p < 2 ? columns : [], (i, j) => press(p, i, j)),
     );
     const lines = sentences.map(({ name }, i) => drawLine(name, () => ((chosen = i), show())));
     const presets = settings.map(([name, set]) =>
@@ -70,15 +73,17 @@ export default {
         return { ...found, right: found.yes === each.yes };
       });
       matrices.forEach(({ show }, p) => show(now[p]));
-      lines.forEach(({ show }, i) => show(answers[i], i === chosen));
+      const longest = Math.max(LONGEST, ...answers.flatMap(({ values }) => values));
+      lines.forEach(({ show }, i) => show(answers[i], longest, i === chosen));
       look.show(scene(sentences[chosen], answers[chosen]));
       said.textContent = tell(answers[chosen], answers, won);
     };
-    const names = features.map((name) => element("span", {}, name));
+    const names = ["a word with", ...features].map((name) => element("span", {}, name));
     const rows = element("div", { class: "aa-features" }, ...names);
     const grids = element("div", { class: "aa-press" }, rows, ...matrices.map(({ root }) => root));
     el.append(
       element("div", { class: "aa-collects" }, grids, look.root),
+      element("div", { class: "aa-question" }, "Is “it” an animal?"),
       element("div", { class: "aa-answers" }, ...lines.map(({ root }) => root)),
       element("div", { class: "aa-controls aa-endings" }, "set to", ...presets),
       said,
@@ -87,7 +92,7 @@ export default {
   },
 };
 
-function drawMatrix([letter, role, ink], features, matrix, press) {
+function drawMatrix([letter, role, ink], features, matrix, columns, press) {
   const cells = matrix.map((row, i) =>
     row.map((_, j) => {
       const made = button("", () => press(i, j));
@@ -96,14 +101,17 @@ function drawMatrix([letter, role, ink], features, matrix, press) {
     }),
   );
   const name = element("b", {}, "W", element("sub", {}, letter));
-  const grid = element("div", { style: `--columns: ${matrix[0].length}` }, ...cells.flat());
+  const names = matrix[0].map((_, j) => element("span", {}, columns[j] ?? "\u00a0"));
+  const style = `--columns: ${matrix[0].length}`;
+  const grid = element("div", { style }, ...names, ...cells.flat());
   const root = element("div", {}, element("div", {}, name, element("span", {}, role)), grid);
   const show = (now) =>
     cells.forEach((row, i) =>
       row.forEach((made, j) => {
         made.textContent = now[i][j];
         made.classList.toggle("aa-set", now[i][j] > 0);
-        made.setAttribute("aria-label", `W_${letter}, ${features[i]}, ${j + 1}: ${now[i][j]}`);
+        const of = [`W_${letter}`, features[i], ...columns.slice(j, j + 1)].join(", ");
+        made.setAttribute("aria-label", `${of}: ${now[i][j]}`);
       }),
     );
   return { root, show };
@@ -111,13 +119,18 @@ function drawMatrix([letter, role, ink], features, matrix, press) {
 
 function drawLine(name, choose) {
   const [bar, verdict] = [element("i"), element("b")];
-  const root = button(name, choose);
-  root.append(element("span", { style: `--average: ${100 / MOST}%` }, bar), verdict);
-  const show = ({ sum, average, yes, right }, chosen) => {
-    bar.style.width = `${Math.min(100, average && (100 * sum) / average / MOST)}%`;
-    verdict.textContent = `${sum.toFixed(2)} ${yes ? "yes" : "no"} ${right ? "✓" : "✗"}`;
+  const [scale, root] = [element("span", {}, bar), button(name, choose)];
+  root.append(scale, verdict);
+  const show = ({ sum, average, yes, right }, longest, chosen) => {
+    scale.style.setProperty("--average", `${(100 * average) / longest}%`);
+    bar.style.width = `${(100 * sum) / longest}%`;
+    verdict.textContent = `${written(sum, average)} ${yes ? "yes" : "no"} ${right ? "✓" : "✗"}`;
     root.classList.toggle("aa-wrong", !right);
     root.setAttribute("aria-pressed", String(chosen));
   };
   return { root, show };
 }
+
+// With a third digit where two do not tell the sum from the line.
+const written = (sum, average) =>
+  sum.toFixed(Math.abs(sum - average) < 0.01 && Math.abs(sum - average) > 1e-9 ? 3 : 2);

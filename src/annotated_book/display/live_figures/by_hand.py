@@ -15,7 +15,7 @@ from annotated_book.display.live_figures.collects import places
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _PARTS = [("Q", "asks for", "n"), ("K", "found by", "m"), ("V", "hands over", "m")]
-_CELL = 20
+_CELL, _WIDE = 20, 33
 Head = tuple[Tensor, Tensor, Tensor]
 
 
@@ -23,6 +23,7 @@ def by_hand(
     settings: Mapping[str, Head],
     sentences: Mapping[str, tuple[Sequence[str], Tensor, bool]],
     features: Sequence[str],
+    columns: Sequence[str],
     query: int,
     *,
     name: str,
@@ -37,6 +38,7 @@ def by_hand(
             over, (e, 1). Alive, the figure begins with the first; the picture is of the last.
         sentences: under the name of each its words, their rows, (m, e), and whether yes is right.
         features: e names.
+        columns: d names, of the columns of what asks and is found.
         query: the place of the word that asks, in every sentence.
         name: the figure's name, see ``finish``.
         won: what is said when all answers are right.
@@ -49,10 +51,11 @@ def by_hand(
         )
         told.append(f"With {setting}, it collects {of}.")
     *_, shown = settings.values()
-    static = _picture(shown, features, name, " ".join(told))
+    static = _picture(shown, features, columns, name, " ".join(told))
     data = {
         "parts": [list(part) for part in _PARTS],
         "features": list(features),
+        "columns": list(columns),
         "settings": [
             [setting, [matrix.int().tolist() for matrix in head]]
             for setting, head in settings.items()
@@ -77,15 +80,18 @@ def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
     """Say what the word collects, and whether that is more than the average, and right."""
     question, key, value = (rows @ matrix for matrix in head)
     weights = (key @ question[query] / math.sqrt(key.size(-1))).softmax(-1)
-    collected = (weights @ value).item()
-    says = collected > value.mean().item() + 1e-6
-    return f"{collected:.2f}, {'yes' if says else 'no'}, {'right' if says == yes else 'wrong'}"
+    collected, line = (weights @ value).item(), value.mean().item()
+    says, close = collected > line + 1e-6, 1e-6 < abs(collected - line) < 0.01
+    number = f"{collected:.3f} beside {line:.3f}" if close else f"{collected:.2f}"
+    return f"{number}, {'yes' if says else 'no'}, {'right' if says == yes else 'wrong'}"
 
 
-def _picture(head: Head, features: Sequence[str], name: str, more: str) -> Output:
-    """Draw the matrices of a head, with the names of their rows."""
-    drawing, (ax,) = panels(300, 124)
-    ax.set(xlim=(0, 300), ylim=(124, 0))
+def _picture(
+    head: Head, features: Sequence[str], columns: Sequence[str], name: str, more: str
+) -> Output:
+    """Draw the matrices of a head, with the names of their rows and columns."""
+    drawing, (ax,) = panels(300, 138)
+    ax.set(xlim=(0, 300), ylim=(138, 0))
     ax.axis("off")
 
     def text(x: float, y: float, words: str, **look: Any) -> None:
@@ -93,18 +99,23 @@ def _picture(head: Head, features: Sequence[str], name: str, more: str) -> Outpu
         ax.text(x, y, words, **{"fontsize": 12} | middle | look)
 
     said = []
+    text(52, 48, "a word with", ha="right", fontsize=8)
     for i, feature in enumerate(features):
-        text(62, 52 + _CELL * i, feature, ha="right")
+        text(52, 66 + _CELL * i, feature, ha="right")
     for part, (matrix, (short, role, letter)) in enumerate(zip(head, _PARTS, strict=True)):
-        middle = 104 + 76 * part
+        middle = (95, 174, 256)[part]
         text(middle, 10, f"$W_{short}$", fontsize=17.5)
         text(middle, 31, role)
         for (i, j), number in np.ndenumerate(matrix.numpy()):
-            x, y = middle + _CELL * (j - matrix.size(1) / 2), 52 + _CELL * i
+            x, y = middle + _WIDE * (j - matrix.size(1) / 2), 66 + _CELL * i
             fill = to_rgba(COLOURS[letter], 0.25) if number else "none"
             look: Any = {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.6}
-            ax.add_patch(Rectangle((x, y - _CELL / 2), _CELL, _CELL, **look))
-            text(x + _CELL / 2, y, f"{number:.0f}", color="black" if number else FAINT)
+            ax.add_patch(Rectangle((x, y - _CELL / 2), _WIDE, _CELL, **look))
+            text(x + _WIDE / 2, y, f"{number:.0f}", color="black" if number else FAINT)
+            column = columns[j : j + 1] if part < 2 else []
+            if column and not i:
+                text(x + _WIDE / 2, 48, *column, fontsize=8)
             if number:
-                said.append(f"W_{short}, {features[i]}, {j + 1}: {number:.0f}.")
+                of = ", ".join([f"W_{short}", features[i], *column])
+                said.append(f"{of}: {number:.0f}.")
     return finish(drawing, name=name, alt=" ".join([*said, "All other numbers are 0.", more]))
