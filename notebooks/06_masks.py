@@ -13,6 +13,7 @@
 # %% tags=["fold-input"]
 import math
 import warnings
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from annotated_attention import masks, merge_heads, split_heads
 from annotated_attention import scaled_dot_product_attention as of_package
 from annotated_book import chapters, display
+from annotated_book.display.live_figures.aloud import go_on
 
 torch.set_num_threads(1)  # for these small sums, more only wait for each other
 one = chapters.load("01_one_head")  # its words, and its attend, which knows no mask
@@ -55,8 +57,8 @@ def storyteller(how):
 
 
 @torch.no_grad()
-def logits(model, ids, dots, masked):
-    """Score what may come next, behind some dots; each word keeps its own place."""
+def logits(model, ids, *, dots, masked):
+    """Score what may come next, behind some dots; each word keeps its own position."""
     x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
     x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
     blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
@@ -64,26 +66,21 @@ def logits(model, ids, dots, masked):
         blocked = blocked | (torch.arange(x.size(1)) < dots)
     for layer in model.layers.layers:
         layer.self_attn.blocked = blocked
-    return model.project(model.layers(x))[0, -1]  # (v,)
+    return model.project(model.layers(x))  # (1, dots + n, v)
 
 
 # %% tags=["fold-input"]
-def go_on(text, dots, model, masked):
+def tell(text, dots, model, masked):
     """Say what comes after a text, always with the likeliest word."""
-    words = [TELLER.EDGE, *text.split()]
-    while len(words) < TELLER.LONGEST:
-        best = int(logits(model, TELLER.as_ids([words]), dots, masked).argmax())
-        if TELLER.WORDS[best] == TELLER.EDGE:
-            break
-        words.append(TELLER.WORDS[best])
-    return " ".join(words[1 + len(text.split()) :])
+    told = [TELLER.EDGE, *text.split()]
+    behind = partial(logits, model, dots=dots, masked=masked)
+    return " ".join(go_on(behind, told, TELLER.WORDS, longest=TELLER.LONGEST))
 
 
 TEXTS, DOTS = ("the cat drank", "the horse"), (0, 1, 2, 4, 8, 16)
 plain = storyteller(of_package)
 led = {
-    text: {"with dots": [go_on(text, each, plain, False) for each in DOTS]}
-    for text in TEXTS
+    text: {"with dots": [tell(text, each, plain, False) for each in DOTS]} for text in TEXTS
 }
 display.dots_in_front(led, DOTS, start=0, name="led-astray")
 
@@ -129,8 +126,9 @@ _, weights = one.attend(x, x, x)               # (b, n, e), (b, n, m)
 display.show(weights[1, [2]], ["was looks at"], labels, decimals=3, heat=True)
 
 # %% [markdown]
-# Each dot gets as much as *milk*, and the four together 0.46. Four features, made by hand, are
-# not to blame, and neither are the zeros:
+# The four dots get 0.46 together, and each as much as *milk*. *Was* and *milk* have no feature in common, so their score
+# is 0. A dot scores 0 as well, and exp(0) is 1. Do four features made by hand make the difference, or the zeros?
+# Neither:
 
 # %% tags=["proof"]
 torch.manual_seed(6)
@@ -324,12 +322,12 @@ print("✓ Padding behind: the staircase is enough, and the padding mask changes
 #               … the    milk was sweet   → .
 # ```
 #
-# Now the dots are the *past* of every word, and the staircase hides none of them. Let `front` be True where a dot
-# stands. What does each of the four words give to dots?
+# Now the dots are the *past* of every word, and the staircase hides none of them. What
+# does each of the four words give to dots? (`padding` now says where the dots stand in front.)
 
 # %%
 left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
-front = torch.arange(8) < 8 - lengths[:, None]                         # (b, m)
+padding = torch.arange(8) < 8 - lengths[:, None]                       # (b, m)
 weights = attend(left, left, left, future)[1]                          # (b, n, m)
 lost = weights[1, 4:, :4].sum(-1)                                      # (4,)
 display.show(lost[None], ["goes to dots"], SHORT, heat=True)
@@ -339,16 +337,16 @@ display.show(lost[None], ["goes to dots"], SHORT, heat=True)
 # blocks it.
 
 # %%
-blocked = front[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
+blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 
 # %% tags=["hide-input"]
 caption = "The first sentence, and the second. Filled: blocked. Pale: repeated."
-display.merged_masks(front, future, name="two-cards", caption=caption)
+display.merged_masks(padding, future, name="two-cards", caption=caption)
 
 # %% [markdown]
 # The padding mask is one strip for each sentence, the staircase one square for all. **Broadcasting** lines up their shapes
 # from the right, and repeats what has size 1 or is missing: the strip for every query, the square for every sentence.
-# With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `front[:, None, None, :]`.
+# With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `padding[:, None, None, :]`.
 #
 # Somebody hands you a mask. What blocks in it?
 #
@@ -364,18 +362,18 @@ display.merged_masks(front, future, name="two-cards", caption=caption)
 
 # %% tags=["proof"]
 q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
-by_head = front[:, None, None, :] | future          # (b, 1, n, m)
+by_head = padding[:, None, None, :] | future        # (b, 1, n, m)
 theirs = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
 theirs.in_proj_weight.data = torch.cat([matrix.T for matrix in WIDE])
 theirs.out_proj.weight.data = torch.eye(4, dtype=torch.float64)
-ours = merge_heads(attend(q, k, v, by_head)[0])[~front]  # (12, 4)
-both = {"key_padding_mask": front, "attn_mask": future, "need_weights": False}
-of_class = theirs(left, left, left, **both)[0][~front]  # (12, 4)
+ours = merge_heads(attend(q, k, v, by_head)[0])[~padding]  # (12, 4)
+both = {"key_padding_mask": padding, "attn_mask": future, "need_weights": False}
+of_class = theirs(left, left, left, **both)[0][~padding]  # (12, 4)
 torch.testing.assert_close(of_class, ours)
 sdpa = F.scaled_dot_product_attention
-allowed = merge_heads(sdpa(q, k, v, attn_mask=~by_head))[~front]  # (12, 4)
+allowed = merge_heads(sdpa(q, k, v, attn_mask=~by_head))[~padding]  # (12, 4)
 torch.testing.assert_close(allowed, ours)
-turned = merge_heads(sdpa(q, k, v, attn_mask=by_head))[~front]  # (12, 4)
+turned = merge_heads(sdpa(q, k, v, attn_mask=by_head))[~padding]  # (12, 4)
 assert turned.isfinite().all()
 assert not (turned - ours).abs().amax(-1).lt(0.1).any()
 assert by_head[:, 0].equal(blocked)
@@ -390,8 +388,9 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 # its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
 # number*.
 #
-# The last square of the picture above has four such rows. Of two shorter texts, the second has two. Make a third: press
-# the first *the* above the columns of sentence 1, and the first row has no hole left.
+# The last square of the picture above has four such rows. Here are two other sentences, of five places each. The second
+# has two dots in front, so two rows without a hole. Make a third: press the first *the*, above its column, and it
+# becomes padding. Then take the staircase away: neither mask alone leaves these rows without a hole. It takes both.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -461,9 +460,9 @@ def train(attend, layers, x, blocked, read):
     return y, loss, [name for name, nan in zip(NAMES * layers, bad) if nan]
 
 
-for read, healthy in ((0, True), (~front, False)):  # sentence 1 alone, or all words
+for read, healthy in ((0, True), (~padding, False)):  # sentence 1 alone, or all words
     y, loss, bad = train(attend, 1, left, blocked, read)
-    assert y[~front].isfinite().all()
+    assert y[~padding].isfinite().all()
     assert loss.isfinite()
     assert bad == ["W_V"]
     y, loss, bad = train(attend, 2, left, blocked, read)
@@ -519,24 +518,21 @@ display.diff(attend, attend_safely)
 # | the first fill | a row without a hole gets | what mends it |
 # |---|---|---|
 # | overwrites scores with $-\infty$, as here | NaN | the second fill |
-# | adds $-\infty$ | NaN, and with the second fill still in the gradients of $W_Q$ and $W_K$ | [lift the mask](#cell-id=where-a-mask-is-added) from such a row before the softmax, and leave the row out of the loss |
-# | overwrites with `-1e9` | an even average of all that it must not see | the second fill |
-#
-# The last one looks like an answer. The zeros of the second fill say that nothing was collected.
+# | adds $-\infty$ | NaN; the second fill cleans the outputs, but $W_Q$ and $W_K$ still get NaN | before the softmax, [lift the mask](#cell-id=where-a-mask-is-added) (let that row see everything), and leave the row out of the loss |
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
 safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
-of_words = one.gradients(safe[~front], [y])
+of_words = one.gradients(safe[~padding], [y])
 for start, text in ((0, y[0]), (4, y[1, 4:])):
     alone = attend(text, text, text, masks.block_future(8 - start))[0]
     torch.testing.assert_close(safe[int(start > 0), start:], alone)
 for other in (of_package(y, y, y, blocked=blocked)[0], sdpa(y, y, y, attn_mask=~blocked)):
     torch.testing.assert_close(other, safe)
-    torch.testing.assert_close(one.gradients(other[~front], [y]), of_words)
+    torch.testing.assert_close(one.gradients(other[~padding], [y]), of_words)
 assert one.gradients(attend_safely(y, y, y, blocked)[0], [y])[0].isfinite().all()
 for depth in (1, 2):
-    assert not train(attend_safely, depth, left, blocked, ~front)[2]
+    assert not train(attend_safely, depth, left, blocked, ~padding)[2]
 assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
 assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
 scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
@@ -565,7 +561,7 @@ print(
 # <details name="one-fill"><summary>Nothing but dots.</summary>
 #
 # Right. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
-# Ask for the largest of nothing but NaN, and you get the first word of the vocabulary: padding.
+# Among nothing but NaN, `argmax` answers with the first place, 0, and the word at 0 is the dot of the padding.
 #
 # </details>
 
@@ -575,7 +571,7 @@ said = {text: {} for text in TEXTS}
 for cure, how in cures.items():
     teller = storyteller(how)
     for text in TEXTS:
-        said[text][cure] = [go_on(text, each, teller, True) for each in DOTS]
+        said[text][cure] = [tell(text, each, teller, True) for each in DOTS]
 display.dots_in_front(said, DOTS, start=0, name="what-the-dots-say")
 
 # %% [markdown]
@@ -596,8 +592,8 @@ for text in said:
     alone = TELLER.shipped().eval()(ids)[0, -1].detach()
     whole = storyteller(attend_safely)
     for each in (0, 1, 16):
-        torch.testing.assert_close(logits(whole, ids, each, True), alone)
-    assert logits(storyteller(attend), ids, 1, True).isnan().all()
+        torch.testing.assert_close(logits(whole, ids, dots=each, masked=True)[0, -1], alone)
+    assert logits(storyteller(attend), ids, dots=1, masked=True)[0, -1].isnan().all()
 assert torch.full((9,), math.nan).argmax() == 0
 assert TELLER.WORDS[0] == "·"
 print(
@@ -618,13 +614,13 @@ print(
 # mha(x, x, x, attn_mask=(blocked & ~empty).repeat_interleave(num_heads, 0))
 # ```
 #
-# No NaN is left, and no word changes. A lifted row holds numbers now, and they mean nothing, but `empty` knows it.
+# No NaN is left, and no word changes. The lifted rows hold numbers now that mean nothing; `empty` says which rows.
 
 # %% tags=["proof"]
-both = {"key_padding_mask": front, "attn_mask": future}
+both = {"key_padding_mask": padding, "attn_mask": future}
 empty = blocked.all(-1, keepdim=True)                 # (b, n, 1)
 by_head = (blocked & ~empty).repeat_interleave(2, 0)  # (2 * b, n, m)
-assert empty[..., 0].equal(front)
+assert empty[..., 0].equal(padding)
 for training, need in ((True, True), (True, False), (False, True), (False, False)):
     theirs = nn.MultiheadAttention(4, 2, batch_first=True).double().train(training)
     with torch.set_grad_enabled(training):
@@ -634,9 +630,9 @@ for training, need in ((True, True), (True, False), (False, True), (False, False
     assert y.isfinite().all()
     assert later.isfinite().all()
     as_before = theirs(left, left, left, need_weights=False, **both)[0]  # (b, n, e)
-    torch.testing.assert_close(y[~front], as_before[~front])
+    torch.testing.assert_close(y[~padding], as_before[~padding])
     if training:
-        found = torch.autograd.grad(later[~front].square().mean(), theirs.parameters())
+        found = torch.autograd.grad(later[~padding].square().mean(), theirs.parameters())
         assert all(each.isfinite().all() for each in found)
 print("✓ Lifted first: no NaN in four modes, in two layers, and the words are the same.")
 
@@ -644,7 +640,10 @@ print("✓ Lifted first: no NaN in four modes, in two layers, and the words are 
 # Not lifted, PyTorch's class gives NaN by default, in the row and in the gradients of all four matrices. With
 # `need_weights=False` such a row gets zeros before $W_O$, in training. Then you switch to `eval()` and
 # `torch.no_grad()`, and the NaN can be back: [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what. A fill of `-1e9` stops in float16, with `value cannot be converted to type c10::Half without overflow`.
+# wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
+#
+# Some code fills with `-1e9`. Then a fully masked row gets an even average of all that it must not see, which looks like
+# an answer; the second fill makes it zeros. In float16 the fill of `-1e9` stops: `value cannot be converted to type c10::Half without overflow`.
 
 # %% tags=["proof"]
 for training, graded, need, nan in (
@@ -659,7 +658,7 @@ for training, graded, need, nan in (
     assert y[1, 0].isnan().all() if nan else not y[1, 0].any()
     if graded:
         parts = theirs.in_proj_weight, theirs.out_proj.weight
-        packed, out = torch.autograd.grad(y[~front].square().mean(), parts)
+        packed, out = torch.autograd.grad(y[~padding].square().mean(), parts)
         assert {bool(x.isnan().any()) for x in (*packed.chunk(3), out)} == {nan}
 scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
 try:
@@ -698,7 +697,7 @@ torch.testing.assert_close(weights @ left, attend_safely(left, left, left, block
 for mask, bad in ((added, [*NAMES[:2]]), (lifted, [])):
     scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)        # (b, n, m)
     filled = (scores + mask).softmax(-1).masked_fill(blocked, 0)  # (b, n, m)
-    loss = (filled @ (left @ W_V))[~front].square().mean()
+    loss = (filled @ (left @ W_V))[~padding].square().mean()
     nan = [each.isnan().any() for each in torch.autograd.grad(loss, [W_Q, W_K, W_V])]
     assert [name for name, found in zip(NAMES, nan) if found] == bad
 try:
@@ -802,8 +801,8 @@ exercises.masks.check_seen.folded(keys_seen)
 
 # %% tags=["proof"]
 scores = left[:, None] @ left[:, None].mT / math.sqrt(4)  # (b, 1, n, m)
-turned = front[:, None, :, None] | future                 # (b, 1, n, m)
-for covered, leaks in ((turned, True), (front[:, None, None, :] | future, False)):
+turned = padding[:, None, :, None] | future               # (b, 1, n, m)
+for covered, leaks in ((turned, True), (padding[:, None, None, :] | future, False)):
     weights = scores.masked_fill(covered, -math.inf).softmax(-1)  # (b, 1, n, m)
     assert weights[1, 0, :4].isnan().all()
     assert weights[1, 0, 4:].isfinite().all()

@@ -43,7 +43,6 @@ FRAMES = {  # of each live figure, a page that it is on
     for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
 }
 FRAMES["strips"] = "chapters/training"  # the page where a wrong cell may be a copied one
-GRIDS = {"mask_merger"}
 
 # A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
 # the figure then says: words of its readout, and texts by selector.
@@ -326,29 +325,26 @@ def lukewarm(data):
 
 def mask_merger(data):
     scores = torch.tensor(data["scores"]).double()
-    causal = masks.block_future(5)
-    drawn = causal.clone()
-    drawn[1, 2] = False
-    dots = "“·” (query 1 of sentence 2) and 1 more."
-    fully = "“the” (query 1 of sentence 1) and 6 more."
-    tokens = [
-        (("button", f"{word}, key {key + 1} of sentence 1", ""), key, [], causal, -math.inf)
-        for key, word in reversed([*enumerate(data["words"][0])])
-    ]
-    for done, left, said, pairs, fill in [
-        (None, 5, ["8 of 10 queries keep at least one key.", dots], causal, -math.inf),
-        *tokens,
-        (None, 0, ["3 of 10 queries keep at least one key.", fully], causal, -math.inf),
-        (("combobox", "a fully masked row gets", "uniform"), 0, [], causal, -1e9),
-        (("button", "Start again", ""), 5, ["As at the start."], causal, -math.inf),
-        (("button", "query 2, key 3", ""), 5, ["Query 2 sees key 3."], drawn, -math.inf),
+    second = "sentence 2, rows 1, 2."
+    for done, left, stairs, said in [
+        (None, 0, True, f"No hole: {second}"),
+        (("button", "the, key 1 of sentence 1", ""), 1, True, f"sentence 1, row 1; {second}"),
+        (("button", "cat, key 2 of sentence 1", "Enter"), 2, True, f"1, rows 1, 2; {second}"),
+        (("button", "staircase", ""), 2, False, "Every row has a hole."),
+        (("button", "Start again", ""), 0, True, f"No hole: {second}"),
     ]:
-        padding = torch.stack([torch.arange(5) >= left, torch.arange(5) < 2])
-        blocked = padding[:, None] | pairs
-        weights = scores.masked_fill(blocked, fill).softmax(-1)
-        cells = zip(blocked.flatten().tolist(), weights.flatten().tolist(), strict=True)
-        shown = {".aa-merged td span": ["" if b and not w else written(w) for b, w in cells]}
-        yield done, said, shown
+        padding = torch.arange(5) < torch.tensor([[left], [2]])       # (2, 5)
+        future = masks.block_future(5) & stairs                       # (5, 5)
+        blocked = padding[:, None] | future                           # (2, 5, 5)
+        weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (2, 5, 5)
+        cells = zip(
+            padding[:, None].expand(2, 5, 5).flatten().tolist(),
+            future.expand(2, 5, 5).flatten().tolist(),
+            weights.flatten().tolist(),
+            strict=True,
+        )
+        shown = ["NaN" if w != w else "p" * p + "f" * f or written(w) for p, f, w in cells]
+        yield done, [said], {".aa-covers tbody td": shown}
 
 
 def needle(data):
@@ -967,13 +963,6 @@ def test_driven_it_says_what_python_computes(visit, module):
         page.keyboard.press("Tab")
     assert controls.evaluate_all(FOCUSED) == -1, "and out"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    if module in GRIDS:  # whose cells are one stop of the Tab key
-        frame.locator("[role=gridcell][tabindex='0']:visible, .aa-pairs button").first.focus()
-        places = {page.evaluate("document.activeElement.ariaLabel")}
-        for arrow in ("ArrowDown", "ArrowLeft"):
-            page.keyboard.press(arrow)
-            places.add(page.evaluate("document.activeElement.ariaLabel"))
-        assert len(places) == 3, places
 
 
 def test_on_a_phone_what_a_press_does_is_said_in_sight(visit):

@@ -221,10 +221,10 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
         >>> from annotated_book import display
         >>> blocked = torch.tensor([[[False, False]] * 2, [[True, True], [True, False]]])
         >>> display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
-        Figure: What each holds. One layer, on the way back. output of sentence 1: finite; \
-output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN; W_V: NaN. Two \
-layers, on the way there. layer 1, the words: finite; layer 1, a dot: NaN; values, the words: \
-finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
+        Figure: What each holds. One layer, on the way back. loss: finite; output of sentence 1: \
+finite; output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN; \
+W_V: NaN. Two layers, on the way there. layer 1, the words: finite; layer 1, a dot: NaN; \
+values, the words: finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
     """
     flows = {
         "One layer, on the way back": _back(x, blocked),
@@ -321,7 +321,8 @@ def _back(x: Tensor, blocked: Tensor) -> _Flow:
     w_v = torch.eye(e, dtype=x.dtype, requires_grad=True)
     v = x @ w_v                        # (2, n, e)
     output = _weights(x, blocked) @ v  # (2, n, e)
-    of_v, of_output, of_w = torch.autograd.grad(output[0].square().mean(), (v, output, w_v))
+    loss = output[0].square().mean()
+    of_loss, of_v, of_output, of_w = torch.autograd.grad(loss, (loss, v, output, w_v))
     states = {
         "output of sentence 1": _state(of_output[0]),
         "output, row of a dot": _state(of_output[1, dot]),
@@ -333,7 +334,12 @@ def _back(x: Tensor, blocked: Tensor) -> _Flow:
     beside = (f"holds {_said(_state(output[0]))}", f"holds {_said(_state(output[1, dot]))}")
     under = (*beside, "", "", "shared by both")
     boxes: dict[str, tuple[float, float, Sequence[str], str]] = {
-        "loss": (0.5, 0, ("loss", "reads sentence 1 only"), "")
+        "loss": (
+            0.5,
+            0,
+            ("loss", "reads sentence 1 only", f"gradient: {of_loss:g}"),
+            _state(of_loss),
+        )
     }
     for (box, state), place, line in zip(states.items(), places, under, strict=True):
         lines = [each for each in (box, line, f"gradient: {state}") if each]

@@ -181,6 +181,7 @@ def _add_what_a_chapter_needs(soup: BeautifulSoup, page: Page, config: MkDocsCon
     sources = {cell.id: cell.source for cell in cells}
     answers.ask(soup, sources)
     pages.name_folded_code(soup, sources)
+    pages.put_figures_first(soup)
     chapters: dict[str, Chapter] = config.extra["chapters"]
     links = {
         other: f'<a href="{root}{chapter_list.address(other)}">{chapters[other].label}</a>'

@@ -199,6 +199,16 @@ def name_folded_code(soup: BeautifulSoup, sources: Mapping[str, str]) -> None:
             summary.string = f"Show {what}{SHOWN[shown]}"
 
 
+def put_figures_first(soup: BeautifulSoup) -> None:
+    """Put folded code that shows nothing behind what the next cell shows."""
+    for cell in soup.select(".aa-tag-fold-input:not(:has(> .aa-out))"):
+        after = cell.find_next_sibling()
+        if after is None or not after.css.match(".aa-tag-fold-input, .aa-tag-hide-input"):
+            continue
+        shown = after.select_one(":scope > .aa-out")
+        after.insert(after.index(shown) + 1 if shown else 0, cell.extract())
+
+
 def dress_callouts(soup: BeautifulSoup) -> None:
     """Mark the block quotes that begin with bold words."""
     for quote in soup.find_all("blockquote"):

@@ -278,17 +278,29 @@ def test_hands_score_as_the_package_rotates():
 
 def test_the_merged_masks_are_drawn():
     scores = 3 * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(6))
-    padding = masks.block_padding(torch.tensor([5, 2]), 5)
+    padding = torch.arange(5) < torch.tensor([[0], [1]])  # the first row of the second has no hole
     words = [[f"w{i}{j}" for j in range(5)] for i in range(2)]
     figure = display.mask_merger(words, scores, padding)
     future = masks.block_future(5)
     blocked = padding[:, None] | future
     expected = scores.masked_fill(blocked, -math.inf).softmax(-1)
     cells = [tag.text for tag in parse(figure).select("td:not(thead td)")]
-    both = torch.stack([padding[:, None].expand(2, 5, 5), future.expand(2, 5, 5)], -1)
-    marks = ["p" * p + "a" * a for p, a in both.flatten(0, 2).tolist()]
-    seen = zip(marks, expected.flatten().tolist(), strict=True)
-    assert cells == [mark or mask_merger.written(weight) for mark, weight in seen]
+    seen = []
+    for row, keys, weights in zip(
+        future.repeat(2, 1), padding.repeat_interleave(5, 0), expected.flatten(0, 1), strict=True
+    ):
+        marks = ["p" * p + "f" * f for p, f in zip(keys, row, strict=True)]
+        alone = ["NaN"] * 5
+        seen += (
+            alone
+            if all(marks)
+            else [
+                mark or mask_merger.written(w)
+                for mark, w in zip(marks, weights.tolist(), strict=True)
+            ]
+        )
+    assert cells == seen
+    assert cells.count("NaN") == 5
     assert (
         f"{int(blocked[0].sum())} in sentence 1, {int(blocked[1].sum())} in sentence 2"
         in figure.text

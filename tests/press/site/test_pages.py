@@ -85,6 +85,14 @@ def test_folded_code_is_named_after_what_it_makes(source, shown, name):
     assert soup.summary.text == name
 
 
+def test_folded_code_stands_behind_the_figure_that_it_makes():
+    fold = '<div class="aa-cell aa-tag-fold-input">{}<details>{}</details></div>'
+    cells = [("", "a"), ("", "b"), ('<section class="aa-out">figure, </section>', "c")]
+    soup, _ = pages.parse("<p>draws: </p>" + "".join(fold.format(*cell) for cell in cells))
+    pages.put_figures_first(soup)
+    assert soup.text == "draws: figure, abc"
+
+
 def test_headings_have_anchors_of_their_own_and_are_listed():
     html = '<p id="two"></p><h1>One</h1><h2>Two</h2><h3>Three</h3><h2>Two</h2>'
     soup, _ = pages.parse(html)

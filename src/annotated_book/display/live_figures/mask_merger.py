@@ -21,26 +21,25 @@ def mask_merger(words: Sequence[Sequence[str]], scores: Tensor, padding: Tensor)
     future = block_future(scores.size(-1))                        # (n, n)
     blocked = padding[:, None] | future                           # (b, n, n)
     weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (b, n, n)
-    marks = [
-        [["p" * p + "a" * a for p, a in zip(keys, row, strict=True)] for row in future.tolist()]
-        for keys in padding.tolist()
-    ]
     drawn = ""
     for i, sentence in enumerate(words):
         rows = [[f"sentence {i + 1}", *sentence]]
-        for word, reasons, row in zip(sentence, marks[i], weights[i].tolist(), strict=True):
-            cells = zip(reasons, row, strict=True)
-            rows.append([word, *(reason or written(weight) for reason, weight in cells)])
+        for word, row, later in zip(sentence, weights[i], future, strict=True):
+            reasons = ["p" * p + "f" * f for p, f in zip(padding[i], later, strict=True)]
+            rows.append([word, *(written(x) for x in row.tolist())])
+            if not row.isnan().any():
+                rows[-1][1:] = [a or b for a, b in zip(reasons, rows[-1][1:], strict=True)]
         drawn += table(rows)
     counts = [f"{int(sample.sum())} in sentence {i + 1}" for i, sample in enumerate(blocked)]
     said = (
         "Two masks, merged for each sentence, and the weights that are left: p, blocked as "
-        "padding; a, blocked by attn_mask. "
+        "padding; f, blocked as future. "
         f"Blocked, of {future.numel()} cells: {', '.join(counts)}."
     )
-    static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said)
+    caption = "p: blocked as padding. f: blocked as future, by the staircase. A number: a weight."
+    static = figure("mask-merger", told(scrolled(drawn, "masks merged"), said), said, caption)
     data = {"words": [*words], "scores": scores.tolist(), "padding": padding.tolist()}
-    return live(static, "mask_merger", data, room=(342, 955))
+    return live(static, "mask_merger", data, room=(305, 600))
 
 
 def written(weight: float) -> str:
