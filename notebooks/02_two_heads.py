@@ -12,8 +12,8 @@
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
 # head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
-# the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in what it has.
-# What comes home in the glass?
+# the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in half a glass. What
+# comes home? Say it, then press *pour*.
 
 # %% tags=["fold-input"]
 import json
@@ -25,14 +25,6 @@ from torch import Tensor, nn
 from annotated_book import chapters, display
 
 one = chapters.load("01_one_head")
-
-# %% [markdown]
-# ## Into one glass
-#
-# Take *the cat drank milk*, with the adjectives already added. The fourth feature is *warmth* here: 2 is warm, −2 is
-# cold. `scene(2, -2)` is the first sentence, a warm cat and cold milk.
-
-# %% tags=["fold-input"]
 CLAUSE = ["the", "cat", "drank", "milk"]
 FEATURES = ["animal", "food", "action", "warmth"]
 
@@ -46,39 +38,54 @@ def scene(warm_cat: float, warm_milk: float) -> Tensor:
 
 GRID = torch.cartesian_prod(*[torch.arange(-2.0, 3)] * 2)       # (25, 2), for later
 ALL_25 = torch.stack([scene(*both) for both in GRID.tolist()])  # (25, 4, 4)
+
+# %% tags=["hide-input"]
+picks = torch.eye(4)  # the columns 1 0 0 0, 0 1 0 0, and so on
+animal, food, action, warmth = picks.split(1, dim=1)  # (4, 1), one column each
+x, drank = scene(2, -2), CLAUSE.index("drank")
+queries, keys = x @ action, x @ (animal + food)  # (4, 1)
+_, weights = one.attend(queries, keys, x @ warmth)
+told = {"the warm cat drank cold milk": (2, -2), "the cold cat drank warm milk": (-2, 2)}
+poured = {title: (has, weights[drank, None, 1::2]) for title, has in told.items()}
+display.glasses(poured, ["cat", "milk"], name="one-glass")
+
+# %% [markdown]
+# ## Into one glass
+#
+# Lukewarm, both times: nothing that *drank* brings home says which of the two was warm. Here are the numbers of the first
+# sentence, with the adjectives already added: `scene(2, -2)`. The fourth feature is *warmth* here; 2 is warm, −2 is cold.
+
+# %% tags=["hide-input"]
 display.show(scene(2, -2), CLAUSE, FEATURES, decimals=0)
 
 # %% [markdown]
-# Give *drank* a head of width 1. Then query, key and value are one number each, and each matrix is one column, which
-# picks features:
+# The head of *drank* has width 1. So query, key and value are one number each, and each matrix is one column, which picks
+# features:
 #
 # | a word's query, $W_Q$ | its key, $W_K$ | its value, $W_V$ |
 # |---|---|---|
 # | its *action* | its *animal* + its *food* | its *warmth* |
 #
-# No key holds any warmth, so both sentences get the same weights. (`one` is the code of the last chapter.)
+# *Drank* has the query 2, *cat* and *milk* both have the key 3. So both score 6, and both get the weight 0.50; the other two
+# words score 0, and get next to nothing. No key holds any warmth, so the weights are the same in both sentences.
 
-# %% tags=["fold-input"]
-picks = torch.eye(4)  # the columns 1 0 0 0, 0 1 0 0, and so on
-animal, food, action, warmth = picks.split(1, dim=1)  # (4, 1), one column each
-x, y, drank = scene(2, -2), scene(-2, 2), CLAUSE.index("drank")
-queries, keys = x @ action, x @ (animal + food)  # (4, 1)
-_, weights = one.attend(queries, keys, x @ warmth)
-rows = [keys @ queries[drank], weights[drank]]  # (4,)
-rows += [weights[drank] * each[:, 3] for each in (x, y)]
-names = ["score", "weight", "poured in: warm cat", "poured in: warm milk"]
-display.show(torch.stack(rows), names, CLAUSE)
+# %% tags=["proof"]
+assert (keys @ queries[drank]).tolist() == [0, 6, 0, 6]
+for cat, milk in told.values():
+    x = scene(cat, milk)
+    mixed, weights = one.attend(x @ action, x @ (animal + food), x @ warmth)
+    torch.testing.assert_close(
+        weights[drank, 1::2], torch.tensor([0.5, 0.5]), atol=3e-3, rtol=0
+    )
+    torch.testing.assert_close(mixed[drank], torch.zeros(1))
+print("✓ Cat and milk score 6, the other words 0; both glasses hold 0.")
 
 # %% [markdown]
-# *Drank* has the query 2, *cat* and *milk* both have the key 3. So both score 6, and both get the weight 0.50. In the
-# first sentence, the warm cat pours in 1.00 and the milk −1.00; in the second, the cat pours in −1.00 and the warm milk
-# 1.00. Both times the glass is lukewarm, and nothing that *drank* brings home says which of the two was warm.
-#
 # ## Lean towards the cat
 #
-# But who says that it must be halves? In the figure you set the share of the cat by hand, and the milk gets the rest. A
-# point is a scene: the warmer the cat, the farther to the right; the warmer the milk, the higher up. Beside the point
-# stands what *drank* brings home.
+# But who says that it must be halves? In the figure you set the share of the cat by hand, and the milk gets the rest. Each
+# glass stands for a scene: the warmer the cat, the farther to the right; the warmer the milk, the higher up. In the glass
+# is what *drank* brings home.
 #
 # Your task: **lean the head until it can tell the two sentences apart.** Then press *confuse the head*.
 
@@ -88,7 +95,7 @@ display.lukewarm(scenes, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
 # Any share but one half does it. But then comes a third scene, from which the same number comes home as from *warm cat*.
-# Whatever share you choose, there is such a scene: drag it along its line, and the number stays. At a share of
+# Whatever share you choose, there is such a scene: drag it by its ring, and its number stays. At a share of
 # 0.75<!-- setting --> one of them is *hot milk*, with a cat neither warm nor cold beside milk of 4.
 #
 # One number cannot hold two unknowns. It says on which line a scene lies, but not where on the line. Now call in *a second
@@ -130,29 +137,20 @@ print("✓ With a hundred random W_V, warm cat and hot milk still bring home the
 # | head 1 | *action* | *animal* | *warmth* | *animal* |
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
-# What *drank* collects from the two is put side by side, which is called **concatenation**. One matrix $W_O$ follows: its
-# first row writes the number of head 1 under *animal*, its second row that of head 2 under *food*.
-
-# %% tags=["fold-input"]
-w_o = torch.cat([animal, food], 1).mT  # (2, 4)
-merged = []
-for x in (scene(2, -2), scene(-2, 2)):
-    mixed = [one.attend(x @ action, x @ key, x @ warmth)[0] for key in (animal, food)]
-    side = torch.cat(mixed, 1)[drank]  # (h * d,)
-    merged.append(side)
+# The two glasses are put side by side, which is called **concatenation**. One matrix $W_O$ follows, with a row for each head:
+# it writes the number of head 1 under *animal*, and that of head 2 under *food*.
 
 # %% tags=["hide-input"]
-captions = "the warm cat drank cold milk", "the cold cat drank warm milk"
-display.beside(
-    *(
-        display.side_by_side(each, w_o, FEATURES, name=f"side-by-side-{i}", caption=caption)
-        for i, (each, caption) in enumerate(zip(merged, captions), 1)
-    )
-)
+w_o = torch.cat([animal, food], 1).mT  # (2, 4)
+for title, has in told.items():
+    x = scene(*has)
+    heads = [one.attend(x @ action, x @ key, x @ warmth)[1] for key in (animal, food)]
+    poured[title] = has, torch.stack(heads)[:, drank, 1::2]
+display.glasses(poured, ["cat", "milk"], name="two-glasses", writes=(w_o, FEATURES))
 
 # %% [markdown]
-# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. (A little attention goes to the other words,
-# hence 1.98.) Several heads, each with a question of its own, and their answers side by side: that is **multi-head attention**
+# *Drank* receives the cat's warmth under *animal* and the milk's under *food*. Several heads, each with a question of its own, and
+# their answers side by side: that is **multi-head attention**
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]. Each head has a $W_Q$, $W_K$ and $W_V$ of its own,
 # and all share $W_O$.
 
@@ -162,8 +160,9 @@ display.beside(
 # The head of [the last chapter](01_one_head.ipynb#cell-id=thirsty-or-sweet) was right about *it* in five of six sentences.
 # Where milk and cream were *sweet*, no animal was about, and it said *animal* all the same. It was alone, and asked about
 # animals only. So give it a rival, the same head with *animal* and *food* exchanged. Two matrices change. In $W_O$ two
-# columns change places, so head 2 writes under *food*. In $W_K$ two rows do. The query of *it* is (2, 1), so *it* takes the
-# first number of each key twice and the second once: it asks head 2 for *food* and a quality.
+# columns change places, so head 2 writes under *food*. In $W_K$ two rows do.
+# The query of *it* is (2, 1), so a word's score is two times the first number of its key, plus the second. Thus *it* asks head 2
+# for *food* and for a quality. (`one` is the code of the last chapter.)
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -185,8 +184,9 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Here are the six sentences again. Each head has a bar: head 1 says *animal*, head 2 *food*, and the longer bar counts.
-# The single head got five. How many will the two get? Say a number before you press.
+# Here are the six sentences again. The single head got five. How many will the two get? Say a number, then guess one by one. Over
+# the words you see where head 1 looks from *it*, under them where head 2 does. Then head 1 says *animal*, head 2
+# *food*, and the longer bar counts.
 
 # %% tags=["hide-input"]
 less = one.W_K.clone()
@@ -204,15 +204,12 @@ for repair, (loud, w_k) in repairs.items():
     for start, words in six.items():
         for answer, last in enumerate(("thirsty", "sweet")):
             said = [*words[:-1], last]
-            why, found, x = [], [], one.embed(said)
-            for i, key in enumerate((w_k, w_k[SWAP]), 1):
+            looks, found, x = [], [], one.embed(said)
+            for key in (w_k, w_k[SWAP]):
                 mixed, weights = one.attend(loud * x @ one.W_Q, x @ key, x @ one.W_V)
                 found.append((mixed @ one.W_O)[place, 0].item())
-                takes = zip(said, weights[place].tolist())
-                most = ", ".join(f"{word} {part:.2f}" for word, part in takes if part > 0.2)
-                why.append(f"head {i} looks at {most}")
-            why = f"Most: {'; '.join(why)}."
-            rivals[repair][f"{start} … {last}"] = found, answer, why
+                looks.append(dict(zip(said, weights[place].tolist())))
+            rivals[repair][f"{start} … {last}"] = found, answer, looks
 display.duel(rivals, ("animal", "food"), "What is “it”?", name="rematch")
 
 # %% tags=["proof"]

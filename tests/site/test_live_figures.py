@@ -299,6 +299,15 @@ def learns(data):
     assert words[0] == data["meant"]
 
 
+def glasses(data):
+    streams, dry = {".aa-stage .aa-stream": [""] * 4}, {".aa-stage .aa-dry .aa-stream": [""] * 4}
+    poured = "the warm cat drank cold milk: 0.00. the cold cat drank warm milk: 0.00. You cannot"
+    yield None, ["The glasses are empty."], dry
+    wet = {".aa-stage .aa-dry": [], ".aa-stage .aa-poured": ["0.00", "0.00"]}
+    yield ("button", "pour", ""), [poured], streams | wet
+    yield ("button", "empty the glasses", ""), ["The glasses are empty."], dry
+
+
 def lukewarm(data):
     (_, first), (_, second) = data["scenes"]
 
@@ -565,7 +574,7 @@ def duel(data):
     bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
     yield None, ["Guess what the heads say"], {bold: [""] * 6, small: [""] * 6}
     shown, guessed, rights, foreseen = [""] * 6, [""] * 6, 0, 0
-    beside = {f".aa-stage svg text:nth-of-type({bar})": [""] * 6 for bar in (2, 3)}
+    beside = {f".aa-stage svg text:nth-of-type({bar})": [""] * 6 for bar in (1, 2)}
     for done, place in enumerate((2, 0, 5), 1):
         *beginning, _, last = names[place].split()
         x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)

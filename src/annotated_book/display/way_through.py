@@ -96,43 +96,6 @@ def whole_way(*, name: str) -> Output:
     return finish(drawing, name=name, alt=alt)
 
 
-def side_by_side(
-    collected: Tensor, w_o: Tensor, features: Sequence[str], *, name: str, caption: str
-) -> Output:
-    """Draw what two heads of width 1 collect, times their rows of W_O, and the sum.
-
-    Args:
-        collected: (2,).
-        w_o: (2, e).
-        features: e names.
-        name: the figure's name, see ``finish``.
-        caption: HTML under the figure.
-    """
-    drawing, (ax,) = panels(308, 200)
-    ax.set(xlim=(18, 342), ylim=(200, 0))
-    ax.axis("off")
-    added = collected[:, None] * w_o
-    output = _written(added.sum(0).tolist())
-    strip = _written(collected.tolist())
-    _cells(ax, 116, 30, strip, 56, _HEADS)
-    for j, feature in enumerate(features):
-        ax.text(144 + 56 * j, 66, feature, ha="center", va="center", fontsize=12)
-    rows = [(30, "side by side", "")]
-    for i, letter in enumerate(_HEADS):
-        ax.text(144 + 56 * i, 10, f"head {i + 1}", ha="center", color=COLOURS[letter], fontsize=12)
-        _cells(ax, 116, 86 + 18 * i, [f"{number:g}" for number in w_o[i].tolist()], 56, letter)
-        _cells(ax, 116, 134 + 18 * i, _written(added[i].tolist()), 56, letter)
-        rows.append((86 + 18 * i, f"W_O, row {i + 1}", letter))
-        rows.append((134 + 18 * i, f"{strip[i]} × row {i + 1}", letter))
-    _cells(ax, 116, 182, output, 56, "")
-    for y, text, letter in [*rows, (182, "sum", "")]:
-        colour = COLOURS[letter] if letter else "black"
-        ax.text(110, y, text, ha="right", va="center", color=colour, fontsize=11)
-    gets = ", ".join(map(" ".join, zip(features, output, strict=True)))
-    alt = f"The heads collect {' and '.join(strip)}, side by side. Each meets its own row of W_O: "
-    return finish(drawing, name=name, alt=f"{alt}{gets} is the sum.", caption=caption)
-
-
 def all_sheets(
     x: Tensor,
     matrices: Mapping[str, Tensor],

@@ -434,6 +434,23 @@ def test_a_mix_lies_between_what_is_mixed():
     assert said in figure.text
 
 
+def test_a_glass_holds_what_was_poured():
+    scenes = {"warm": ((2, -2), torch.tensor([[0.5, 0.5]])), "cold": ((-2, 2), torch.ones(1, 2))}
+    figure = display.glasses(scenes, ["cat", "milk"], name="try")
+    assert "warm: 0.00. cold: 0.00. You cannot tell one from the other." in figure.text
+    thin, wide = (
+        {float(way["stroke-width"]) for way in drawing.select(".aa-stream")}
+        for drawing in parse(figure).select("svg")
+    )
+    assert (thin, wide) == ({9}, {18})
+    apart = {"a": ((2, -2), torch.eye(2)), "b": ((-2, 2), torch.eye(2))}
+    writes = torch.eye(3)[[0, 2]], ["animal", "action", "food"]
+    figure = display.glasses(apart, ["cat", "milk"], name="try", writes=writes)
+    assert "a: animal 2.00, action 0.00, food −2.00. b: animal −2.00, " in figure.text
+    assert "You can tell one from the other." in figure.text
+    assert len(parse(figure).select(".aa-stream")) == 4  # nothing into the other glass
+
+
 def test_at_every_share_there_is_a_scene_to_confuse_a_head():
     call, scene = script("lukewarm"), [2.0, -2.0]
     for twentieths in range(21):
@@ -447,18 +464,22 @@ def test_at_every_share_there_is_a_scene_to_confuse_a_head():
 
 
 def test_a_duel_counts_the_longer_bar():
-    first = {"a & b": ((0.5, 0.2), 0, "So."), "c": ((0.4, 0.6), 0, "Oh.")}
-    second = {"a & b": ((0.9, 0.2), 0, ""), "c": ((1.0, 0.6), 0, "")}
+    looks = [{"a": 0.75, "&": 0.25, "b": 0.0}, {"a": 0.125, "&": 0.0, "b": 0.875}]
+    first = {"a & b": ((0.5, 0.2), 0, looks), "c": ((0.4, 0.6), 0, [{"c": 1.0}] * 2)}
+    second = {"a & b": ((0.9, 0.2), 0, looks), "c": ((1.0, 0.6), 0, [{"c": 1.0}] * 2)}
     rounds = {"as is": first, "mended": second}
     figure = display.duel(rounds, ("left", "right"), "Which?", name="try")
     (_, rows), (_, mended) = given(figure)["rounds"]
     assert [(row["says"], row["right"]) for row in rows] == [("left", True), ("right", False)]
     assert all(row["right"] for row in mended)
-    assert "c: 0.40 of left and 0.60 of right, right, wrong. Oh." in figure.text
+    assert "c: 0.40 of left and 0.60 of right, right, wrong. Most: head 1 " in figure.text
+    assert "head 1 looks at a 0.75, & 0.25; head 2 looks at b 0.88." in figure.text
     assert "as is: 0.50 : 0.20, 0.40 : 0.60; right in 1 of 2." in figure.text
     assert "mended: 0.90 : 0.20, 1.00 : 0.60; right in 2 of 2." in figure.text
-    bars = [float(bar["width"]) for bar in parse(figure).select("rect")]
-    assert bars == [pytest.approx(wide) for row in rows for wide in row["wide"]]
+    bars = parse(figure).select("rect[stroke]")
+    assert [float(bar["width"]) for bar in bars] == [x for row in rows for x in row["wide"]]
+    high = [float(bar["height"]) for bar in parse(figure).select("rect:not([stroke])")]
+    assert high == [12, 2, 4, 0, 0, 14, 16, 16]  # of 16, over each word and under it
 
 
 def test_a_net_says_how_far_off_it_is():

@@ -86,11 +86,6 @@ def apart(name="apart"):
     return display.apart_and_summed(sums, shown, ["one", "two", "three"], 1, says, name=name)
 
 
-def two_glasses(name="glasses"):
-    collected, w_o = torch.tensor([1.5, -2.0]), torch.tensor([[1.0, 0, 0], [0, 2, 0]])
-    return display.side_by_side(collected, w_o, ["x", "y", "z"], name=name, caption="")
-
-
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
@@ -108,7 +103,6 @@ def texts(figure):
         all_sheets,
         three_ways,
         apart,
-        two_glasses,
     ],
 )
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
@@ -140,11 +134,6 @@ def test_panels_are_drawings_of_their_own_that_lose_nothing():
     assert (top, high) == (same, height), "those of a row are as high"
     assert left < wide < other + width <= 402, "each is where it was drawn"
     assert [len(panel.select("[id*=axes_]")) for panel in panels] == [1, 1]
-
-
-def test_what_heads_add_is_summed():
-    assert "x 1.50, y −4.00, z 0.00 is the sum" in two_glasses().text
-    assert texts(two_glasses()).count("−4.00") == 2, "what head 2 adds, and the sum"
 
 
 def test_lines_of_one_word_alone_are_those_that_are_lit():
@@ -192,7 +181,7 @@ def test_keys_are_cut_in_three_ways():
 def test_sentences_of_eight_words_fit_a_phone():
     words = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
     lines = display.attention_lines(weights(8, 8), words, 5, name="narrow")
-    made = (two_glasses(), all_sheets(), three_ways(words=words))
+    made = (all_sheets(), three_ways(words=words))
     for figure in (lines, *made):
         narrowest = map(float, re.findall(r"min-width: (\d+)px", figure.html))
         assert max(narrowest) <= 358  # the text's width on a screen of 390 pixels

@@ -2,15 +2,17 @@
 //
 // sentences: their texts; sides: what the two bars stand for; question: what is asked
 // rounds: of the heads as they are and after each repair a name, and of each sentence the bars' numbers as written
-//   (numbers) and as wide (wide), which of the sides is longer (says), whether that is right, and why
+//   (numbers) and as wide (wide), which of the sides is longer (says), whether that is right, how high each head's look
+//   at each of its words stands (looks), and why in words
 import { button, element, readout, svg } from "./host/figure.js";
 
-const [WIDE, HIGH, BAR] = [384, 60, 13]; // of a sentence's drawing, and of a bar in it
-const [LEFT, TOP, FULL] = [4, 24, 210]; // where bars begin, and how wide the longest is
+const [WIDE, HIGH, BAR] = [384, 92, 13]; // of a sentence's drawing, and of a bar in it
+const [LEFT, TOP, FULL] = [4, 58, 210]; // where bars begin, and how wide the longest is
+const [LETTER, LINE] = [6.9, 31]; // how wide a letter of the sentence is, and where it stands
 
 export default {
   render({ model, el }) {
-    const { sentences, sides, question, rounds } = model.get("data");
+    const { sentences, words, sides, question, rounds } = model.get("data");
     const guesses = sentences.map(() => null);
     const now = { round: 0 };
     const said = readout();
@@ -23,8 +25,7 @@ export default {
       const score = `right in ${open.filter((row) => row.right).length} of ${open.length}.`;
       const foreseen = rows.filter((row, i) => row.says === guesses[i]).length;
       const row = rows[last];
-      const verdict =
-        row && `${row.numbers.join(" : ")}, ${row.says}, and that is ${right(row)}. ${row.why} `;
+      const verdict = row && `${row.numbers.join(" : ")}, ${row.says}, and that is ${right(row)}. `;
       said.textContent = now.round
         ? `${name}: ${score}`
         : open.length
@@ -32,7 +33,7 @@ export default {
           : `${question} Guess what the heads say; the longer bar counts.`;
     };
     const drawn = sentences.map((sentence, i) => {
-      const drawing = draw(sentence);
+      const drawing = draw(sentence, words[i]);
       const choices = sides.map((side) => {
         const each = button(side, () => {
           if (guesses[i] !== null || now.round) return;
@@ -59,7 +60,17 @@ export default {
 
 const right = (row) => (row.right ? "right" : "wrong");
 
-function draw(sentence) {
+function draw(sentence, words) {
+  let x = LEFT;
+  const looks = words.map((word) => {
+    const wide = LETTER * word.length;
+    const text = svg("text", { x, y: LINE, class: "aa-fixed" }, word);
+    const both = ["h", "d"].map((letter) =>
+      svg("rect", { x, width: wide, fill: `var(--aa-${letter})`, "fill-opacity": 0.5 }),
+    );
+    x += wide + LETTER;
+    return { text, both };
+  });
   const bars = ["h", "d"].map((letter, i) => {
     const look = {
       fill: `var(--aa-${letter})`,
@@ -69,11 +80,17 @@ function draw(sentence) {
     return svg("rect", { x: LEFT, y: TOP + (BAR + 3) * i, height: BAR, width: 0, ...look });
   });
   const numbers = bars.map((_, i) => svg("text", { y: TOP + (BAR + 3) * i + 11, "font-size": 12 }));
-  const verdict = svg("text", { x: LEFT + FULL + 50, y: TOP + 19, "font-weight": "bold" });
-  const guessed = svg("text", { x: LEFT + FULL + 50, y: 15, "font-size": 12, class: "aa-guessed" });
+  const verdict = svg("text", { x: LEFT + FULL + 50, y: TOP + 12, "font-weight": "bold" });
+  const guessed = svg("text", {
+    x: LEFT + FULL + 50,
+    y: TOP + 29,
+    "font-size": 12,
+    class: "aa-guessed",
+  });
   const view = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", fill: "currentColor" };
-  const texts = [svg("text", { x: LEFT, y: 15 }, sentence), ...numbers, verdict, guessed];
-  const root = svg("svg", { ...view, "font-size": 14 }, ...bars, ...texts);
+  const seen = looks.flatMap(({ text, both }) => [text, ...both]);
+  const root = svg("svg", { ...view, "font-size": 14 }, ...bars, ...numbers, verdict, guessed);
+  root.append(...seen);
   const show = (row, guess) => {
     bars.forEach((bar, i) => {
       bar.setAttribute("visibility", row ? "visible" : "hidden");
@@ -81,9 +98,14 @@ function draw(sentence) {
       numbers[i].textContent = row ? row.numbers[i] : "";
       numbers[i].setAttribute("x", LEFT + 6 + (row ? row.wide[i] : 0));
     });
+    looks.forEach(({ both: [over, under] }, i) => {
+      const [high, low] = row ? row.looks.map((look) => look[i]) : [0, 0];
+      over.style.cssText = `y: ${LINE - 12 - high}px; height: ${high}px`;
+      under.style.cssText = `y: ${LINE + 5}px; height: ${low}px`;
+    });
     verdict.textContent = row ? `${row.says}, ${right(row)}` : "";
     guessed.textContent = guess ? `your guess ${guess === row.says ? "✓" : "✗"}` : "";
-    const told = row ? `: ${row.numbers.join(" and ")}, ${verdict.textContent}` : "";
+    const told = row ? `: ${row.numbers.join(" and ")}, ${verdict.textContent}. ${row.why}` : "";
     root.setAttribute("aria-label", `${sentence}${told}`);
   };
   return { root, show };

@@ -8,9 +8,10 @@ from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
 
 # Where things stand, as in ``duel.js``.
-WIDE, HIGH, BAR = 384, 60, 13
-LEFT, TOP, FULL = 4, 24, 210
-Answer = tuple[Sequence[float], int, str]
+WIDE, HIGH, BAR = 384, 92, 13
+LEFT, TOP, FULL = 4, 58, 210
+LETTER, LOOK, LINE = 6.9, 16, 31  # how wide, of fixed width; how high all attention is; its foot
+Answer = tuple[Sequence[float], int, Sequence[Mapping[str, float]]]
 
 
 def duel(
@@ -20,7 +21,7 @@ def duel(
 
     Args:
         rounds: the heads as they are, and after each repair, by name; of each sentence what the two
-            heads bring home, which of the two sides is right, and why they say what they say.
+            heads bring home, which of the two sides is right, and how much each looks at each word.
         sides: what the bars of head 1 and head 2 stand for.
         question: what is answered.
         name: the figure's name, see ``finish``.
@@ -36,15 +37,17 @@ def duel(
                     "wide": [round(unit * number, 1) for number in numbers],
                     "says": sides[_longer(numbers)],
                     "right": _longer(numbers) == answer,
-                    "why": why,
+                    "looks": [[round(LOOK * w, 1) for w in look.values()] for look in looks],
+                    "why": _why(looks),
                 }
-                for numbers, answer, why in sentences.values()
+                for numbers, answer, looks in sentences.values()
             ],
         )
         for which, sentences in rounds.items()
     ]
-    (_, rows), names = played[0], list(next(iter(rounds.values())))
-    drawn = "".join(_row(HIGH * i, *each) for i, each in enumerate(zip(names, rows, strict=True)))
+    (_, rows), first = played[0], next(iter(rounds.values()))
+    names, words = list(first), [list(looks[0]) for *_, looks in first.values()]
+    drawn = "".join(_row(HIGH * i, *each) for i, each in enumerate(zip(words, rows, strict=True)))
     lines = [
         f"{sentence}: {row['numbers'][0]} of {sides[0]} and {row['numbers'][1]} of {sides[1]}, "
         f"{_verdict(row)}. {row['why']}"
@@ -61,8 +64,8 @@ def duel(
         f'font-size="14">{drawn}</svg></div>'
     )
     content = told(still, "<br>".join(map(escape, lines)))
-    data = {"sentences": names, "sides": list(sides), "question": question, "rounds": played}
-    return live(figure(name, content, alt), "duel", data, room=(490, 760))
+    data = {"sentences": names, "words": words, "sides": list(sides), "question": question}
+    return live(figure(name, content, alt), "duel", data | {"rounds": played}, room=(690, 960))
 
 
 def _longer(numbers: Sequence[float]) -> int:
@@ -73,9 +76,24 @@ def _verdict(row: Mapping[str, Any]) -> str:
     return f"{row['says']}, {'right' if row['right'] else 'wrong'}"
 
 
-def _row(y: int, sentence: str, row: Mapping[str, Any]) -> str:
+def _why(looks: Sequence[Mapping[str, float]]) -> str:
+    """Say at which words each head looks most."""
+    most = [", ".join(f"{word} {w:.2f}" for word, w in look.items() if w > 0.2) for look in looks]
+    return f"Most: {'; '.join(f'head {i} looks at {each}' for i, each in enumerate(most, 1))}."
+
+
+def _row(y: int, words: Sequence[str], row: Mapping[str, Any]) -> str:
     """Draw what ``duel.js`` draws of a sentence."""
-    drawn = f'<text x="{LEFT}" y="{y + 15}">{escape(sentence)}</text>'
+    drawn, x = "", float(LEFT)
+    for word, *high in zip(words, *row["looks"], strict=True):
+        wide = LETTER * len(word)
+        drawn += f'<text class="aa-fixed" x="{x:.1f}" y="{y + LINE}">{escape(word)}</text>'
+        for letter, tall, top in zip("hd", high, (LINE - 12 - high[0], LINE + 5), strict=True):
+            drawn += (
+                f'<rect x="{x:.1f}" y="{y + top:.1f}" width="{wide:.1f}" height="{tall}" '
+                f'fill-opacity="0.5" fill="var(--aa-{letter})"/>'
+            )
+        x += wide + LETTER
     for i, (letter, wide) in enumerate(zip("hd", row["wide"], strict=True)):
         top = y + TOP + (BAR + 3) * i
         drawn += (
@@ -85,5 +103,5 @@ def _row(y: int, sentence: str, row: Mapping[str, Any]) -> str:
             f"{row['numbers'][i]}</text>"
         )
     return drawn + (
-        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 19}" font-weight="bold">{_verdict(row)}</text>'
+        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 12}" font-weight="bold">{_verdict(row)}</text>'
     )

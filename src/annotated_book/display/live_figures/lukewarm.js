@@ -7,6 +7,7 @@
 // reach: the greatest number on either axis. A test compares the mixes with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
 import { drag } from "./host/drag.js";
+import { glass } from "./glasses.js";
 import { HALO, label } from "./host/panel.js";
 
 /** Mix two numbers; the first has this share. */
@@ -90,9 +91,10 @@ function drawPlane(names, reach, go) {
   const unit = (SIDE / 2 - EDGE) / reach;
   const [x, y] = [(number) => SIDE / 2 + number * unit, (number) => SIDE / 2 - number * unit];
   const written = (text, x, y, more) => label(text, x, y, { style: HALO, ...more });
-  const ring = { r: 7, fill: "var(--md-default-bg-color, Canvas)", stroke: "currentColor" };
   const handle = svg("g", {}, svg("circle", { r: 22, fill: "transparent" }));
-  handle.append(svg("circle", { ...ring, "stroke-width": 2.5 }));
+  handle.append(
+    svg("circle", { r: 19, fill: "none", stroke: "#808080", "stroke-dasharray": "3 3" }),
+  );
   drag(root, handle, (u, v) => go([(u - SIDE / 2) / unit, (SIDE / 2 - v) / unit]));
   const cross = `M${EDGE} ${y(0)}H${SIDE - EDGE}M${x(0)} ${SIDE - EDGE}V${EDGE}`;
   const ticks = [-4, -2, 2, 4];
@@ -103,7 +105,7 @@ function drawPlane(names, reach, go) {
     ...ticks.map((at) => written(said(at, 0), x(at), y(0) + 16, { "font-size": 11 })),
     ...[-2, 2].map((at) => written(said(at, 0), x(0) - 14, y(at) + 4, { "font-size": 11 })),
     written(`${names[0]} →`, SIDE - 34, y(0) - 8),
-    written(`${names[1]} ↑`, x(0) + 30, EDGE + 2),
+    written(`${names[1]} ↑`, x(0) + 52, EDGE + 2),
     drawn,
     handle,
   );
@@ -117,19 +119,26 @@ function drawPlane(names, reach, go) {
       const line = svg("line", { ...ends, ...LOOKS[i], "stroke-width": 2.5 });
       return [line, written(text, 4, SIDE - 22 + 17 * i, look)];
     });
-    const points = all.slice(0, 2).flatMap(([name, [a, b]], i) => {
-      const under = [name, homes[i]].map((text, line) =>
-        written(text, x(a) - 3, y(b) + 18 + 16 * line, { "text-anchor": "end" }),
+    const points = all
+      .slice(0, 2)
+      .flatMap(([name, [a, b]], i) =>
+        [name, homes[i]].map((text, line) =>
+          written(text, x(a) - 3, y(b) + 26 + 16 * line, { "text-anchor": "end" }),
+        ),
       );
-      return [...under, svg("circle", { cx: x(a), cy: y(b), r: 5 })];
-    });
-    drawn.replaceChildren(...lines, ...points);
+    const glasses = all.flatMap(([, at]) =>
+      shares.map((share, i) => {
+        const aside = 11 * (2 * i + 1 - shares.length);
+        return glass(x(at[0]) + aside, y(at[1]), mix(at, share), LOOKS[i].stroke);
+      }),
+    );
+    drawn.replaceChildren(...lines, ...glasses, ...points);
     handle.setAttribute("visibility", all[2] ? "visible" : "hidden");
     if (!all[2]) return;
     const [, [u, v]] = all[2];
     handle.setAttribute("transform", `translate(${x(u)} ${y(v)})`);
     const side = { "text-anchor": u < 0 ? "start" : "end" };
-    drawn.append(written(homes[2], x(u) + (u < 0 ? 3 : -3), y(v) - 12, side));
+    drawn.append(written(homes[2], x(u) + (u < 0 ? 3 : -3), y(v) + (v > 2 ? 34 : -24), side));
   };
   return { root, show };
 }
