@@ -105,10 +105,49 @@ display.collects(
     notes={("sweet",): lesson},
 )
 
+# %% [markdown]
+# So much for attention with nothing added. Here is a head that nobody set by hand, one of the 72 of `all-MiniLM-L6-v2`, a
+# model that people use to find texts of similar meaning. Press *sweet*: do the lines move now?
+
+# %% tags=["hide-input"]
+# Layer 4, head 2, in hundredths: a test holds them against the model.
+TRAINED = {
+    "thirsty": [2, 47, 2, 30, 0, 2, 0, 7],
+    "sweet": [1, 2, 7, 68, 0, 1, 1, 7],
+}
+nouns = torch.eye(8)[:, [1, 3]]  # (8, 2)
+real = {
+    (last_word,): ([*WORDS[:-1], last_word], torch.tensor(shares) / 100, nouns)
+    for last_word, shares in TRAINED.items()
+}
+at_last = {
+    ("thirsty",): (
+        "The eight words get less than 1 together: the rest goes to two marks that this "
+        "model puts at the ends of a text."
+    ),
+    ("sweet",): (
+        "The lines have moved, from the cat to the milk, and nobody wrote that in. Three "
+        "layers of heads came before, and have added something of the last word to the "
+        "other rows."
+    ),
+}
+display.collects(
+    {"it was": [*TRAINED]},
+    *(real, ["the cat", "the milk"], it),
+    name="a-trained-head",
+    notes=at_last,
+    looks=True,
+)
+
+# %% [markdown]
+# They do. This head asks with other numbers than the word's own: it has four matrices, learned, and heads before it. In
+# this chapter you take attention apart, and then set such matrices by hand. (The head was picked for what it does here,
+# and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.)
+
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
 #
-# Why does *it* look most at the last word, 0.30? Think of a library. Each book has a title on its
+# In the first figure, *it* looks most at the last word, 0.30. Why? Think of a library. Each book has a title on its
 # spine and pages inside. A catalogue, like a Python `dict`, finds the one book with exactly the title that you ask for,
 # or nothing at all.
 #
@@ -305,13 +344,14 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 
 # %% [markdown] name="four-learned-matrices"
 # So put a matrix between a word and each of its three parts. $W_Q$ turns the word's numbers into its query, what it
-# **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product takes
-# each row of the matrix as many times as the word has of that row's feature, and adds up the rows.
+# **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product
+# takes each row of the matrix as many times as the word has of that row's feature: for *it*, row *animal* plus row *food*
+# plus row *quality*.
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
-# looks there, and in green what that word hands over. For six sentences the head says whether *it* is an animal: *yes*,
-# if *it* collects more than by looking at all words alike. This border, the thin line in each bar, is our choice. Build
-# the plan in three presses:
+# looks there, and in green what that word hands over. The head says whether *it* is an animal: *yes*, if
+# *it* collects more than by looking at all words alike. This border, the thin line in the bar, is our choice. Three
+# presses build the plan. When they have made the answer right, five more sentences come.
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
 # 2. $W_Q$, row *quality*, column *animal*: *it* has a quality, so *it* asks for animals. Before you press: whom will *it*
@@ -426,47 +466,6 @@ display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle
 # %% [markdown]
 # A score is how far along the arrow a key stands, times the length of the arrow: on a dashed line all scores are
 # equal. Make the arrow longer, and the winners take more.
-
-# %% [markdown]
-# ## A head that nobody set by hand
-#
-# Ours was set by hand, for such sentences. What does a trained head do? Here is one of the 72 of `all-MiniLM-L6-v2`, a
-# model that people use to find texts of similar meaning. In the first figure no line moved. Press *sweet*: will they
-# move here?
-
-# %% tags=["hide-input"]
-# Layer 4, head 2, in hundredths: a test holds them against the model.
-TRAINED = {
-    "thirsty": [2, 47, 2, 30, 0, 2, 0, 7],
-    "sweet": [1, 2, 7, 68, 0, 1, 1, 7],
-}
-nouns = torch.eye(8)[:, [1, 3]]  # (8, 2)
-real = {
-    (last_word,): ([*WORDS[:-1], last_word], torch.tensor(shares) / 100, nouns)
-    for last_word, shares in TRAINED.items()
-}
-at_last = {
-    ("thirsty",): (
-        "The eight words get less than 1 together: the rest goes to two marks that this "
-        "model puts at the ends of a text."
-    ),
-    ("sweet",): (
-        "The lines have moved, from the cat to the milk, and nobody wrote that in. Three "
-        "layers of heads came before, and have added something of the last word to the "
-        "other rows."
-    ),
-}
-display.collects(
-    {"it was": [*TRAINED]},
-    *(real, ["the cat", "the milk"], it),
-    name="a-trained-head",
-    notes=at_last,
-    looks=True,
-)
-
-# %% [markdown]
-# The head was picked for what it does here, and one sentence is an anecdote. Does it know what *it* means? [Trained
-# weights](13_trained_weights.ipynb) puts all 72 on trial.
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?

@@ -418,8 +418,9 @@ def test_a_head_set_by_hand_answers_as_attention_does():
     assert call("tell", nothing[0], nothing, "All!") == f"{said} 3 of 6 right: it always says no."
     said = "The query of “it” is (2, 1). The thin line: 0.375."
     assert call("tell", ours[0], ours, "All!") == f"{said} 5 of 6 right."
-    told = call("tell", ours[0], [{"right": True, "yes": True}], "All!")
-    assert told == f"{said} 1 of 1 right. All!"
+    told = call("tell", ours[0], [{"right": True, "yes": True}] * 2, "All!")
+    assert told == f"{said} 2 of 2 right. All!"
+    assert call("tell", ours[0], ours[:1], "All!") == said
     assert "cats … thirsty: 0.67, yes, right; " in figure.text
     assert "milk … sweet: 0.90, yes, wrong." in figure.text
 

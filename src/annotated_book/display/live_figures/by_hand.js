@@ -3,7 +3,8 @@
 // parts: of each matrix its letter, what a word does by it, and its ink; features: the names of its rows
 // columns: the names of the columns of W_Q and W_K
 // settings: of each a name, and its matrices; where the figure begins comes first
-// sentences: of each its name, its words, their middles and rows, and whether the answer is yes
+// sentences: of each its name, its words, their middles and rows, and whether the answer is yes; the first stands
+//   alone until its answer is right
 // query: the place of the word that asks; won: what is said when all answers are right
 //
 // A test compares what `ask` finds with Python's.
@@ -29,7 +30,7 @@ export function ask([w_q, w_k, w_v], rows, who) {
   return { query, scores, weights, values, sum, average, yes: sum > average + 1e-9 };
 }
 
-/** Say what holds the head up, if anything does, and how many answers are right. */
+/** Say what holds the head up, if anything does, and how many answers are right, if there are several. */
 export function tell({ query, scores, values, average }, answers, won) {
   const alike = scores.every((score) => score === scores[0]);
   const asks = query.some(Boolean)
@@ -39,6 +40,7 @@ export function tell({ query, scores, values, average }, answers, won) {
   const none = values.some(Boolean)
     ? ` The thin line: ${Number(average.toFixed(3))}.`
     : " Nobody hands anything over.";
+  if (answers.length === 1) return `${asks}${look}${none}`;
   const right = answers.filter((answer) => answer.right).length;
   const all = right === answers.length ? ` ${won}` : "";
   const never = answers.some((answer) => answer.yes) ? "" : ": it always says no";
@@ -48,7 +50,7 @@ export function tell({ query, scores, values, average }, answers, won) {
 export default {
   render({ model, el }) {
     const { parts, features, columns, settings, sentences, query, won } = model.get("data");
-    let [now, chosen] = [structuredClone(settings[0][1]), 0];
+    let [now, chosen, alone] = [structuredClone(settings[0][1]), 0, true];
     const said = readout();
     const scene = ({ words, places }, { weights, values }) => ({
       ...{ words, places, gives: values, brings: values },
@@ -76,7 +78,16 @@ export default {
       const longest = Math.max(LONGEST, ...answers.flatMap(({ values }) => values));
       lines.forEach(({ show }, i) => show(answers[i], longest, i === chosen));
       look.show(scene(sentences[chosen], answers[chosen]));
-      said.textContent = tell(answers[chosen], answers, won);
+      const more = alone && answers[0].right;
+      if (more) reveal();
+      const news = more ? `Right! Here are ${lines.length - 1} more sentences. ` : "";
+      said.textContent = news + tell(answers[chosen], alone ? answers.slice(0, 1) : answers, won);
+    };
+    const each = element("div", { class: "aa-answers" }, lines[0].root);
+    const reveal = () => {
+      alone = false;
+      each.append(...lines.slice(1).map(({ root }) => root));
+      each.after(element("div", { class: "aa-controls aa-endings" }, "set to", ...presets));
     };
     const names = ["a word with", ...features].map((name) => element("span", {}, name));
     const rows = element("div", { class: "aa-features" }, ...names);
@@ -84,8 +95,7 @@ export default {
     el.append(
       element("div", { class: "aa-collects" }, grids, look.root),
       element("div", { class: "aa-question" }, "Is “it” an animal?"),
-      element("div", { class: "aa-answers" }, ...lines.map(({ root }) => root)),
-      element("div", { class: "aa-controls aa-endings" }, "set to", ...presets),
+      each,
       said,
     );
     show();
@@ -131,6 +141,5 @@ function drawLine(name, choose) {
   return { root, show };
 }
 
-// With a third digit where two do not tell the sum from the line.
-const written = (sum, average) =>
-  sum.toFixed(Math.abs(sum - average) < 0.01 && Math.abs(sum - average) > 1e-9 ? 3 : 2);
+// With a third digit where it is near the line.
+const written = (sum, average) => sum.toFixed(sum && Math.abs(sum - average) < 0.01 ? 3 : 2);
