@@ -126,9 +126,8 @@ at_last = {
         "model puts at the ends of a text."
     ),
     ("sweet",): (
-        "The lines have moved, from the cat to the milk, and nobody wrote that in. Three "
-        "layers of heads came before, and have added something of the last word to the "
-        "other rows."
+        "Nobody wrote that in. Three layers of heads came before, and have added "
+        "something of the last word to the other rows."
     ),
 }
 display.collects(
@@ -140,9 +139,9 @@ display.collects(
 )
 
 # %% [markdown]
-# They do. This head asks with other numbers than the word's own: it has four matrices, learned, and heads before it. In
-# this chapter you take attention apart, and then set such matrices by hand. (The head was picked for what it does here,
-# and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.)
+# They do, from the cat to the milk. Two things are new in this head: four matrices, which training has set, and other
+# heads before it. In this chapter you take attention apart, and then set such matrices by hand. (The head was picked for
+# what it does here, and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.)
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -420,7 +419,7 @@ display.by_hand(
 #
 # What came home is a quality; the news for *it* is: an animal. So a fourth matrix, $W_O$, decides what the notes are
 # **written as**, before a model adds them to the row of the word that asked. Here is our whole head, for *cats …
-# thirsty*. The features are e = 4 numbers, query and key d = 2, so the root is √2.
+# thirsty*. A word has e = 4 numbers, its query and its key d = 2, so the root is √2.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
@@ -464,8 +463,7 @@ assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
 display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
 
 # %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow: on a dashed line all scores are
-# equal. Make the arrow longer, and the winners take more.
+# A score is how far along the arrow a key stands, times the length of the arrow. Make the arrow longer, and the winners take more.
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?

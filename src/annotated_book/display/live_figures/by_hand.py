@@ -31,7 +31,8 @@ def by_hand(
 ) -> Output:
     """Show the matrices of a head; alive, the reader sets them, and sees what each sentence gets.
 
-    At first there is one sentence; the others come when its answer is right. The answer is yes where the word collects more than it would by looking at all words alike.
+    At first there is one sentence; the others come when its answer is right. The answer is yes
+    where the word collects more than it would by looking at all words alike.
 
     Args:
         settings: matrices under their names: what asks and is found, (e, d), and what is handed
@@ -73,7 +74,7 @@ def by_hand(
         "query": query,
         "won": won,
     }
-    return live(static, "by_hand", data, room=(320, 540))
+    return live(static, "by_hand", data, room=(310, 500))
 
 
 def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
@@ -81,7 +82,7 @@ def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
     question, key, value = (rows @ matrix for matrix in head)
     weights = (key @ question[query] / math.sqrt(key.size(-1))).softmax(-1)
     collected, line = (weights @ value).item(), value.mean().item()
-    says, close = collected > line + 1e-6, 0 < line and abs(collected - line) < 0.01
+    says, close = collected > line + 1e-6, line > 0 and abs(collected - line) < 0.01
     number = f"{collected:.3f} beside {line:.3f}" if close else f"{collected:.2f}"
     return f"{number}, {'yes' if says else 'no'}, {'right' if says == yes else 'wrong'}"
 
