@@ -6,13 +6,14 @@
 # *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
-# > 1: the cat drank milk because **it** was thirsty . so the …
-# >
-# > 2: the cat drank milk because **it** was sweet . so the …
+# Hardware is fastest on many numbers at once, so a model reads many sentences together, as a **batch**. Think of the batch
+# as a house. Words hear the words in their own room, and never through a wall.
 #
-# A small trained model reads both sentences at once, and ends both with *the cheese was gone*. Nobody ate. Inside its
-# attention, the walls that keep the sentences from hearing each other stand in the wrong place. Change the drink in both,
-# or the last word of sentence 2. Then put the walls right.
+# Below, a small trained model reads two sentences and goes on with both. Twice it says that the *cheese was gone*, and
+# nobody ate. The walls of this house stand in the wrong place. Framed is the last *the* of sentence 1, which writes the
+# next word. Green is what it can hear; no word hears a later one. (The `/` is the model's start mark.)
+#
+# Change the drink in both sentences, or the last word of sentence 2. Press any word. Then put the walls right.
 
 # %% tags=["hide-input"]
 import torch
@@ -31,11 +32,11 @@ world = chapters.load("10_a_little_world")  # the trained model
 torch.set_num_threads(1)  # for these small sums, more only wait for each other
 TURNS = {  # from batch-first into the attention of a house, and back
     "right": (lambda x: x, lambda x, shape: x),
-    "reshaped": (
+    "across": (
         lambda x: x.transpose(0, 1).reshape(x.shape),
         lambda x, shape: x.reshape(shape[1], shape[0], -1).transpose(0, 1),
     ),
-    "batch as words": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
+    "around each pair": (lambda x: x.transpose(0, 1), lambda x, shape: x.transpose(0, 1)),
 }
 
 
@@ -55,29 +56,44 @@ class Inside(nn.Module):
         return theirs.out_proj(self.back(merge_heads(mixed), x.shape)), None
 
 
-@torch.no_grad()
-def go_on(name, texts):
-    """Let the model go on with a batch of texts, each time with the likeliest word."""
+def housed(name):
+    """Load the model, and let it attend in one of the houses."""
     model = world.shipped().eval()
     for layer in model.layers.layers:
         layer.self_attn = Inside(layer.self_attn, *TURNS[name])
-    batch = [[world.EDGE, *text.split()] for text in texts]
+    return model
+
+
+@torch.no_grad()
+def go_on(name, texts):
+    """Let the model go on with a batch of texts, each time with the likeliest word."""
+    model, batch = housed(name), [[*text] for text in texts]
     for _ in range(6):
         logits = model(world.as_ids(batch))[:, -1]  # (b, v)
         for words, best in zip(batch, logits.argmax(-1)):
             words.append(world.WORDS[best])
-    return [" ".join(words[-8:]).partition(" .")[0] + "." for words in batch]
+    return [" ".join(words[-6:]).partition(" .")[0] + "." for words in batch]
 
 
 # %% tags=["hide-input"]
 LASTS, found = ["sweet", "fresh"], {}
 for j, drink in enumerate(world.DRINKS):
     for k, last in enumerate(LASTS):
-        begins = f"the cat drank {drink} because it was"
-        texts = [f"{begins} {quality} . so the" for quality in ("thirsty", last)]
+        begins = [world.EDGE, *f"the cat drank {drink} because it was".split()]
+        texts = [[*begins, end, ".", "so", "the"] for end in ("thirsty", last)]
         alone = [go_on("right", [text])[0] for text in texts]
         for i, name in enumerate(TURNS):
             found[i, j, k] = [*alone, *go_on(name, texts)]
+
+
+def room_of(name, b, n):
+    """Number the rooms of b sentences, and give each word its room's number."""
+    turn, back = TURNS[name]
+    x = torch.zeros(b, n, 1)
+    inside = turn(x)
+    rooms = torch.arange(len(inside)).view(-1, 1, 1).expand(inside.shape)
+    return back(rooms, x.shape).squeeze(-1)
+
 
 # %% tags=["hide-input"]
 more = [
@@ -86,39 +102,62 @@ more = [
         "Another drink, tea": (1, 3, 0),
         "Sentence 2 ends in fresh": (1, 0, 1),
         "Walls right": (0, 0, 0),
-        "Walls wrong in another way": (2, 0, 0),
+        "Walls around each pair": (2, 0, 0),
     }.items()
 ]
-display.strips(
-    [
-        display.Choice("walls", ["right", "wrong", "wrong in another way"], 1),
-        display.Choice("drink", world.DRINKS, 0),
-        display.Choice("last word", LASTS, 0),
-    ],
-    [["both drank", 1], ["sentence 2 ends in", 2], ["walls:", 0]],
-    [
-        *(display.Strip(""), display.Strip("")),  # what is right, not drawn
-        *(display.Strip(f"sentence {i + 1} goes on", i) for i in range(2)),
-    ],
-    found,
-    split="|",
-    room=(228, 392),
+choices = [
+    display.Choice("walls:", list(TURNS), 1),
+    display.Choice("both drank", world.DRINKS, 0),
+    display.Choice("sentence 2 ends in", LASTS, 0),
+]
+shared = [world.EDGE, "the", "cat", "drank", 1, "because", "it", "was"]
+texts = [[*shared, end, ".", "so", "the"] for end in ("thirsty", 2)]  # 1, 2: what is chosen
+houses = [room_of(name, 2, 12) for name in TURNS]
+display.who_hears(
+    *(choices, texts, houses, (0, 11), found),
+    room=(240, 330),
     name="who-let-the-cheese-in",
     more=" ".join(more),
 )
 
 # %% [markdown]
-# With the walls *right*, the cat wanted more and the drink was gone, and *fresh* changes neither. With *wrong* pressed, the drink
-# changes nothing. But when sentence 2 ends in *fresh*, sentence 1 changes as well, though *fresh* is not in it. There is
-# no error, and no shape is wrong. Who let the cheese in?
-#
-# Hardware is fastest on many numbers at once, so a model reads many sentences together, as a **batch**. Think of the
-# batch as a house with one room for each head of each sentence. Words talk to the words in their room, never through a wall.
-#
+# With the walls *right*, the cat wanted more and the drink was gone. With the walls *across*, no drink changes what
+# comes: neither last *the* can hear it. But *fresh*, in sentence 2, changes what sentence 1 says. There is no error, and
+# no shape is wrong. Who builds such a house?
+
+# %% tags=["proof"]
+assert world.REASONS["drank"][1] == LASTS
+assert world.REASONS["ate"][1] == ["sweet", "warm"]
+for drink, k in ((j, k) for j in range(4) for k in range(2)):
+    right, wrong_walls, other_walls = (found[i, drink, k] for i in range(3))
+    assert (
+        right[2:]
+        == right[:2]
+        == [
+            "cat wanted more.",
+            f"{world.DRINKS[drink]} was gone.",
+        ]
+    )
+    assert wrong_walls[2:] == [f"{['cheese', 'water'][k]} was gone."] * 2
+    assert other_walls[2:] == ["mouse carried the dog."] * 2
+ids = world.as_ids([[*begins, end, ".", "so", "the"] for end in ("thirsty", "sweet")])
+order = torch.arange(24).view(12, 2).mT  # (2, 12), as the words lie in y
+for name, rooms in zip(TURNS, houses):
+    model = housed(name)
+    for s, p in ((s, p) for s in range(2) for p in range(12)):
+        other = ids.clone()  # (2, 12)
+        other[s, p] = (ids[s, p] + 1) % len(world.WORDS)
+        with torch.no_grad():
+            moved = (model(other) != model(ids)).any(-1)  # (2, 12)
+        assert moved.equal((rooms == rooms[s, p]) & (order >= order[s, p]))
+print("✓ In the model, every word hears what is green, and nothing else.")
+
+# %% [markdown]
 # ## Four rooms in one tensor
 #
-# Here is the right house, for the two heads of [chapter 2](02_two_heads.ipynb) and two sentences as far as *thirsty* and
-# *sweet*. Shaded is whom the *it* of sentence 1 hears, with the shares.
+# In attention with several heads, each head of each sentence has a room of its own. Here is the right house for the two
+# heads of [chapter 2](02_two_heads.ipynb), and for two sentences as far as *thirsty* and *sweet*. The framed *it* of
+# sentence 1 asks, and under each word of its room stands the weight that the word gets.
 
 # %% tags=["hide-input"]
 WIDE = four.WIDE  # W_Q, W_K and W_V of the pair, side by side
@@ -131,9 +170,10 @@ def look(x):
 
 
 x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS])  # (b, n, e)
-house_of = (one.WORDS, one.SWEET), x @ WIDE[0], x @ WIDE[1]
-layouts = {"right": look(x), "batch as words": look(x.transpose(0, 1))}
-display.rooms(*house_of, layouts, (0, it), name="the-right-house", only="right")
+both = one.WORDS, one.SWEET
+weights = torch.zeros(2, 2, 8)  # (h, b, n)
+weights[:, 0] = look(x)[0, :, it]
+display.rooms(both, room_of("right", 2, 8), (0, it), weights, name="the-right-house")
 
 # %% [markdown]
 # Put both sentences into one tensor `x`, `(b, n, e)`. The patient way into the four rooms is a loop over the sentences.
@@ -171,10 +211,10 @@ mixed = four_axes(q, k, v, h)    # (b, n, h * d)
 # %% [markdown]
 # `split_heads` and `merge_heads` are the lines of [the last chapter](04_reshape_trick.ipynb), with axes counted from the end:
 # `transpose(-3, -2)` in the place of `transpose(0, 1)`. So they leave the batch alone, as `one.attend` does.
-# Two large matrix products do the work of the many small ones:
+# Two large matrix products do the work of many small ones:
 
 
-# %% tags=["proof"]
+# %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 class Products(TorchFunctionMode):
     """Count the matrix products while it is on."""
 
@@ -192,29 +232,24 @@ for attends in (one_by_one, four_axes):
         attends(*many, 4)
     counted.append(products.count)
 assert counted[0] == 64 * counted[1]
-print(
-    f"✓ For {len(many[0])} sentences: {counted[0]} products in the loop, {counted[1]} here."
-)
-
-# %% tags=["proof"] name="equal-to-the-loop-gradients-too"
 torch.manual_seed(5)
-asking = torch.randn(2, 3, 24, dtype=torch.float64, requires_grad=True)  # (2, 3, 24)
-asked = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)   # (2, 5, 24)
-handed = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)  # (2, 5, 24)
-triple = [asking, asked, handed]
+sizes = [(2, n, 24) for n in (3, 5, 5)]  # query, key and value
+triple = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
 loop, output = one_by_one(*triple, 4), four_axes(*triple, 4)  # (2, 3, 24), (2, 3, 24)
 expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, triple), expected)
 torch.testing.assert_close(mixed, one_by_one(q, k, v, h))
-print("✓ Each sentence gets what it gets alone: outputs and gradients.")
+print(f"✓ For 64 sentences: {counted[0]} products in the loop, {counted[1]} here.", end=" ")
+print("Outputs and gradients are equal.")
 
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
 #
 # Recurrent layers walk from word to word, so they put the words first: `(n, b, e)`, **sequence-first**.
 # `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Suppose that such a tensor `y` comes
-# in, and nobody turns it round. Our code takes the 8 words for 8 sentences, and the 2 sentences for 2 words.
+# in, and nobody turns it round. Our code takes the 8 words for 8 sentences, and the 2 sentences for 2 words. It builds
+# walls *around each pair*.
 #
 # Head 1 asks about an animal, head 2 about a food. In the right house, the *it* of sentence 1 collects 0.97 under
 # *animal* and 0.19 under *food*. And here?
@@ -248,104 +283,48 @@ wrong = pair(y)        # (n, b, e)
 
 # %% tags=["hide-input"]
 ENDS = ["sentence 1, thirsty", "sentence 2, sweet"]
-rows = [f"{house}: {end}" for house in layouts for end in ENDS]
+rows = [f"{house}: {end}" for house in ("right", "around each pair") for end in ENDS]
 answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# 1.00 under both, in both sentences. Here is the house in which *it* was asked. Press any word:
+# 1.00 under both, in both sentences. Here is the house in which *it* was asked, alike in both heads:
 
 # %% tags=["hide-input"]
-display.rooms(*house_of, layouts, (0, it), name="rooms", opens="batch as words")
+heard = look(y)[it, :, 0]  # (h, b)
+assert heard[0].equal(heard[1])
+weights = torch.zeros(1, 2, 8)  # (1, b, n)
+weights[0, :, it] = heard[0]
+pairs = room_of("around each pair", 2, 8)
+display.rooms(both, pairs, (0, it), weights, name="the-house-of-pairs")
 
 # %% [markdown]
-# Each of the 16 rooms holds two words, one of each sentence. *It* hears only itself and its twin, and our heads hand over
+# Each of its 16 rooms, 8 in each head, holds two words, one of each sentence. *It* hears only itself and its twin, and our heads hand over
 # *quality* alone.
 #
-# In the first figure, *wrong in another way* is this house. The last *the* hears only *the*, and never what anybody
+# In the first figure, press *around each pair*. The last *the* of sentence 1 hears only itself, and never what anybody
 # drank. So whatever you choose, the mouse carries the dog.
 #
 # ## The obvious repair
 #
-# Our code wants `(b, n, e)`, and `y.reshape(b, n, e)` has that shape. In the first figure, *wrong* does just this. The drink
-# changed nothing, and *fresh* changed both sentences. Where do the walls stand?
-#
-# <details name="cheese"><summary>Between the sentences, where they belong.</summary>
-#
-# Then *fresh*, in sentence 2, could not change sentence 1.
-#
-# </details>
-# <details name="cheese"><summary>Nowhere: both sentences share one room.</summary>
-#
-# Then the drink would be in the room, and could change what comes.
-#
-# </details>
-# <details name="cheese"><summary>Across both sentences, somewhere behind the drink.</summary>
-#
-# Right: between *because* and *it*.
-#
-# </details>
-#
-# Here are the rooms of one head, with the words of sentence 2 framed. The `/` is the model's start mark, so each sentence
-# has 12 words.
+# Our code wants `(b, n, e)`, and `y.reshape(b, n, e)` has that shape. This one line builds the house of the cheese, with
+# walls *across*. Under each word stands its place in `y`, which begins with the first word of both sentences.
 
 # %% tags=["hide-input"]
-texts = [[world.EDGE, *words, ".", "so", "the"] for words in (one.WORDS, one.SWEET)]
-both = torch.arange(24).view(12, 2)  # (12, 2), the words of y, numbered as they lie
-ways = {
-    "y.reshape(b, n, e)": both.reshape(2, 12),
-    "y.transpose(0, 1)": both.transpose(0, 1),
-}
-display.cells(
-    {
-        f"{way}, room {i + 1}": [(texts[at % 2][at // 2], at % 2 == 1) for at in room]
-        for way, rooms in ways.items()
-        for i, room in enumerate(rooms.tolist())
-    },
-    name="words-and-walls",
-)
+texts = [[world.EDGE, *words, ".", "so", "the"] for words in both]
+display.in_order(texts, room_of("across", 2, 12), name="words-and-walls")
 
 # %% [markdown]
-# A reshape keeps the order in which `y` is read: the first word of both sentences, the second of both, and so on. After 12
-# words room 1 is full, and there stands the wall. Neither last *the* hears more than *it it was was thirsty sweet . . so so
-# the the*.
+# A reshape keeps this order, and counts. Each sentence has 12 words, so after 12 words room 1 is full. There stands the
+# wall: in the middle of both sentences.
 #
-# So the model knows of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
+# Behind the wall the model hears of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
 # world](10_a_little_world.ipynb) a food can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
 # the guess becomes *water*.
 #
-# **A reshape keeps the order and lets the wall fall where the count ends; a transpose brings each word into its own room.**
-# So transpose a sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes out. Never reshape
-# it to `(b, n, e)`.
-
-# %% tags=["proof"]
-assert world.REASONS["drank"][1] == LASTS
-assert world.REASONS["ate"][1] == ["sweet", "warm"]
-for drink, k in ((j, k) for j in range(4) for k in range(2)):
-    right, wrong_walls, other_walls = (found[i, drink, k] for i in range(3))
-    assert (
-        right[2:]
-        == right[:2]
-        == [
-            "so the cat wanted more.",
-            f"so the {world.DRINKS[drink]} was gone.",
-        ]
-    )
-    assert wrong_walls[2:] == [f"so the {['cheese', 'water'][k]} was gone."] * 2
-    assert other_walls[2:] == ["so the mouse carried the dog."] * 2
-turned = {
-    name: lambda x, turn=turn, back=back: back(pair(turn(x)), x.shape)
-    for name, (turn, back) in TURNS.items()
-}
-heard = {}
-for name, model in turned.items():  # the first sentence's it, when one word is another
-    places = torch.arange(16).view(2, 8, 1)  # (b, n, 1)
-    others = [model(x + 9.0 * (places == place))[0, it] for place in range(16)]
-    heard[name] = {i for i, other in enumerate(others) if (other != model(x)[0, it]).any()}
-assert heard["right"] == {*range(8)}
-assert heard["batch as words"] == {it, 8 + it}
-assert heard["reshaped"] == {*range(4, 8), *range(12, 16)}
-print("✓ “It” hears its room and no other; under wrong walls no drink changes a word.")
+# **A reshape keeps the order and lets the wall fall where the count ends; a transpose brings each word into the room of
+# its sentence.** So transpose a sequence-first tensor where it comes in, `y.transpose(0, 1)`, and once more where it goes
+# out. Never reshape it to `(b, n, e)`.
 
 # %% tags=["proof"]
 assert pair(y.transpose(0, 1)).equal(pair(x))
@@ -418,7 +397,6 @@ HOUSES = {  # each takes its batch first, and returns it first
 }
 
 
-# %% tags=["fold-input"]
 def passes(test, model):
     """Say whether a test runs to its end."""
     try:
@@ -428,6 +406,7 @@ def passes(test, model):
     return True
 
 
+# %% tags=["hide-input"]
 drawn = torch.randn(2, 5, 4)  # (2, 5, 4)
 tests = {
     "alone and in the batch": lambda model: test_alone_and_in_the_batch(model, drawn),
@@ -441,16 +420,10 @@ passed = {
 caught(passed, [*tests])
 
 # %% [markdown]
-# Last chapter's test misses the reshape because it takes a single sentence, and a batch of one is in order even after a
-# reshape. (*Reshaped* is *wrong* in the first figure, *batch as words* is *wrong in another way*.) So run both tests, on random
-# numbers, with dropout off.
+# Last chapter's test misses *across* because it asks a single sentence, and a reshape leaves one sentence in order. So run
+# both tests, with dropout off, and on random numbers: our own sentences are too much alike. *Around each pair*, both words
+# of a room have the same quality, which is all that our heads hand over. On them the test finds nothing.
 #
-# <details><summary>Why random numbers?</summary>
-#
-# Our sentences are too much alike to show the mistake *batch as words*. Press *thirsty* in the second house: head 1 hears
-# *thirsty*, head 2 hears *sweet*. Both words have 2 of quality, so nothing changes.
-#
-# </details>
 # <details><summary>And in cross-attention?</summary>
 #
 # With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
@@ -462,17 +435,19 @@ caught(passed, [*tests])
 # %% tags=["proof"]
 assert passed == {
     "right": [True, True],
-    "batch as words": [False, False],
-    "reshaped": [False, True],
+    "around each pair": [False, False],
+    "across": [False, True],
     "wrong split": [True, False],
     "wrong merge": [True, False],
 }
 for name, model in HOUSES.items():  # 3 queries and 5 keys: who stops with an error?
     assert passes(lambda model: model(drawn[:, :3], drawn), model) == (
-        name != "batch as words"
+        name != "around each pair"
     )
-test_alone_and_in_the_batch(HOUSES["batch as words"], x)  # our sentences are too much alike
-torch.testing.assert_close(HOUSES["batch as words"](x), wrong.transpose(0, 1))
+test_alone_and_in_the_batch(
+    HOUSES["around each pair"], x
+)  # our sentences are too much alike
+torch.testing.assert_close(HOUSES["around each pair"](x), wrong.transpose(0, 1))
 for batch_first in (True, False):
     mha = nn.MultiheadAttention(4, 2, batch_first=batch_first)
     assert (

@@ -42,7 +42,6 @@ FRAMES = {  # of each live figure, a page that it is on
     for page in sorted(SITE.rglob("index.html"), reverse=True)  # the first that has it
     for module in re.findall(r'data-live="(\w+)"', page.read_text(encoding="utf-8"))
 }
-FRAMES["strips"] = "chapters/training"  # the page where a wrong cell may be a copied one
 
 # A drive yields what a reader does, as (role, name, key or choice), or None at the start; and what
 # the figure then says: words of its readout, and texts by selector.
@@ -379,35 +378,24 @@ def needle(data):
 
 
 def rooms(data):
-    one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
-    x = torch.stack([one.EMBEDDINGS, one.SWEET_EMBEDDINGS]).double()  # (b, n, e)
-    wide = (torch.cat([head[i] for head in two.HEADS], 1).double() for i in (0, 1))
-    q, k = (split_heads(matrix, 2) for matrix in wide)  # (h, e, d)
-    words = data["sentences"]
-    every = [(s, p) for p in range(8) for s in range(2)]
-    for done, (i, j), said, inside in [
-        (None, (0, 5), "16 rooms of 2 words", [(0, 5), (1, 5)]),
-        (("button", "right", ""), (0, 5), "4 rooms of 8 words", every[::2]),
-        (("slider", "who asks", "End"), (1, 7), "4 rooms of 8 words", every[1::2]),
-        (("button", "batch as words", ""), (1, 7), "16 rooms of 2 words", [(0, 7), (1, 7)]),
+    five = chapters.load("05_batches")
+    order = torch.arange(24).view(12, 2).mT  # (b, n), as the words lie sequence-first
+    pairs = "around each pair"
+    for done, house, ends, (i, j), name in [
+        (None, "across", "cheese was gone.", (0, 11), "the"),
+        (("button", "tea", ""), "across", "cheese was gone.", (0, 11), "the"),
+        (("button", "fresh", ""), "across", "water was gone.", (0, 11), "the"),
+        (("slider", "who listens", "End"), "across", "water was gone.", (1, 11), "the"),
+        (("button", pairs, ""), pairs, "mouse carried the dog.", (1, 11), "the"),
+        (("slider", "who listens", "Home"), pairs, "mouse carried the dog.", (0, 0), "/"),
     ]:
-        heard = torch.stack([x[place] for place in inside])  # (m, e)
-        scores = (x[i, j] @ q)[:, None] @ (heard @ k).mT / math.sqrt(2)
-        rows = scores.softmax(-1).flatten(1).tolist()
-        most = []
-        for head, row in enumerate(rows, 1):
-            top = max(range(len(row)), key=lambda at: (round(row[at], 6), -at))
-            s, p = inside[top]
-            most.append(f"in head {head} most “{words[s][p]}” of sentence {s + 1}")
-        shares = {place: [] for place in every}
-        for row in rows:
-            for place, weight in zip(inside, row, strict=True):
-                shares[place].append(f"{weight:.2f}".replace("0.", "."))
-        shown = [shares[place][g] for g in range(2) for place in sorted(every) if shares[place]]
-        ends = {".aa-house [text-anchor=end]:not(:empty)": shown}
-        yield done, [f"{said}. “{words[i][j]}” of sentence {i + 1}", *most], ends
-    yield ("button", "right", ""), [], {}
-    yield ("slider", "who asks", "Home"), ["hears in head 1 all 8 alike, 0.13;"], {}
+        room = five.room_of(house, 2, 12)
+        heard = (room == room[i, j]) & (order <= order[i, j])  # (b, n)
+        told = f"“{name}” of sentence {i + 1} hears "
+        goes_on = f"Sentence 1 goes on: {ends} Sentence 2 goes on: {ends}"
+        shown = {".aa-stage .aa-lit": [ANY] * int(heard.sum()), ".aa-stage .aa-wrong": [ends] * 2}
+        yield done, [told, goes_on], shown
+    yield ("button", "right", ""), ["1 goes on: cat wanted more.", "2 goes on: tea was gone."], {}
 
 
 def one_word(data):
@@ -1065,21 +1053,12 @@ def test_two_read_a_story_of_their_own_aloud(visit):
         assert words >= set(text.replace(".", " .").split()) >= {"."}
 
 
-def test_behind_a_wrong_wall_no_drink_moves_the_answer(visit):
-    frame = visit("chapters/batches/").locator("[data-live=strips]")
-    for name, ends in [
-        (None, ["cheese was gone"] * 2),
-        ("tea", ["cheese was gone"] * 2),
-        ("fresh", ["water was gone"] * 2),
-        ("right", ["cat wanted more", "tea was gone"]),
-    ]:
-        if name:
-            act(frame, "button", name, "")
-        rows = [f"sentence {i} goes onso the {end}." for i, end in enumerate(ends, 1)]
-        expect(frame.locator(".aa-stage .aa-strips > div")).to_have_text(rows)
-        verdict = "right" if name == "right" else "wrong"
-        said = "; ".join(f"sentence {i} goes on: {verdict}" for i in (1, 2))
-        expect(frame.get_by_role("status")).to_have_text(f"{said}.")
+def test_a_word_says_whom_it_can_hear(visit):
+    frame = visit("chapters/batches/").locator("[data-live=rooms]")
+    for house, heard in (("right", "/ 2, the 2, cat 2"), ("across", "/ 1, the 1, cat 1, / 2,")):
+        act(frame, "button", house, "")
+        frame.locator(".aa-stage i", has_text="cat").last.click()
+        expect(frame.get_by_role("status")).to_contain_text(f"sentence 2 hears {heard}")
 
 
 def test_cut_or_uncut_the_dog_is_chased_or_not(visit):

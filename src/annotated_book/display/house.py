@@ -1,135 +1,181 @@
-"""Which words of a batch hear one another: a room for each sample and head, and its walls."""
+"""Which words of a batch hear one another: rooms, the walls between them, and who hears whom."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
 
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
+import torch
 from torch import Tensor
 
-from annotated_book.display._html import Output
+from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
-from annotated_book.display.plots import COLOURS, FAINT, finish, panels
+from annotated_book.display.live_figures.strips import Choice
 
-_SIZE = 13  # of letters
+_SIDES = {"north": (-1, 0), "west": (0, -1), "south": (1, 0), "east": (0, 1)}
 
 
 def rooms(
     sentences: Sequence[Sequence[str]],
-    queries: Tensor,
-    keys: Tensor,
-    layouts: Mapping[str, Tensor],
+    room_of: Tensor,
     word: tuple[int, int],
+    weights: Tensor,
     *,
     name: str,
-    only: str = "",
-    opens: str = "",
 ) -> Output:
-    """Draw what a word hears, in each head, in the right rooms and in wrong ones; alive, any word.
+    """Draw the rooms of each head, and the weight that a word gives to each word of its room.
 
     Args:
         sentences: n words each, a sentence in each row.
-        queries: (b, n, h * d), the queries of all heads side by side.
-        keys: (b, n, h * d).
-        layouts: two titles, right and the batch taken for words, with the weights they led to:
-            (b, h, n, n) and (n, h, b, b).
+        room_of: (b, n), the number of the room of each word.
         word: the sentence and the place of the word that asks.
+        weights: (h, b, n), what it gives to each word, in each head.
         name: the figure's name, see ``finish``.
-        only: the title of one layout, which is drawn by itself, and still.
-        opens: the title of the layout with which the figure opens, the first by default.
 
     Examples:
         >>> import torch
         >>> from annotated_book import display
-        >>> x, words = torch.zeros(2, 2, 1), [["it", "was"], ["it", "is"]]
-        >>> half = torch.full((2, 1, 2, 2), 0.5)
-        >>> layouts = {"first": half, "second": half}
-        >>> display.rooms(words, x, x, layouts, (0, 0), name="house")
-        Figure: What “it” of sentence 1 hears. first, 2 rooms: it .50, was .50. second, 2 rooms: \
-it .50, it .50.
-        >>> display.rooms(words, x, x, layouts, (0, 0), name="one-house", only="second")
-        Figure: What “it” of sentence 1 hears. second, 2 rooms: it .50, it .50.
+        >>> words, half = [["it", "was"], ["it", "is"]], torch.full((1, 2, 2), 0.5)
+        >>> display.rooms(words, torch.tensor([[0, 1], [0, 1]]), (0, 0), half, name="a-house")
+        Figure: What “it” of sentence 1 hears. Head 1: it .50, it .50.
     """
-    b, h, n, _ = next(iter(layouts.values())).shape
     i, j = word
-    drawn = [*enumerate(layouts.items())]
-    if only:
-        drawn = [each for each in drawn if each[1][0] == only]
-    # By itself each head is a panel of its own: on a phone one stands below the other.
-    shown = [[head] for head in range(h)] if only else [[*range(h)]] * len(drawn)
-    size = _SIZE if len(shown) > 1 else _SIZE - 3  # a single panel is shown larger than drawn
-    wide, high = (210 if only else 420) * size / _SIZE, (20 * n + 66) * size / _SIZE
-    drawing, axes = panels(wide * len(shown), high, columns=len(shown))
-    every = [(s, p) for p in range(n) for s in range(b)]
-    said = []
-    for at, (layout, (title, weights)) in enumerate(drawn):
-        inside = [other for other in every if other[layout] == word[layout]]
-        heard = weights[word[layout], :, inside.index((i, j))]
-        count = (n if layout else b) * h
-        here = slice(None) if only else slice(at, at + 1)
-        for heads, ax in zip(shown[here], axes[here], strict=True):
-            for place, head in enumerate(heads):
-                name_of: dict[str, Any] = {"ha": "center", "color": COLOURS["hd"[head % 2]]}
-                ax.text((place + 0.5) * b, -1.1, f"head {head + 1}", fontsize=size, **name_of)
-                shares = dict(zip(inside, heard[head].tolist(), strict=True))
-                _draw_head(ax, sentences, place * b, shares, word, size)
-            _draw_walls(ax, b, n, len(heads), layout)
-            if not only:
-                ax.set_title(f"{title}: {count} rooms", fontsize=size, loc="left")
-            ax.set(xlim=(-0.05, b * len(heads) + 0.05), ylim=(n + 0.1, -1.8))
-            ax.axis("off")
-        parts = (
-            ", ".join(f"{sentences[s][p]} {x:.2f}" for (s, p), x in zip(inside, row, strict=True))
-            for row in heard.tolist()
-        )
-        said.append(f"{title}, {count} rooms: {'; '.join(parts)}".replace(" 0.", " ."))
-    alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {'. '.join(said)}."
-    static = finish(drawing, name=name, alt=alt)
-    if only:
-        return static
-    data = {
-        "sentences": [list(words) for words in sentences],
-        "queries": queries.tolist(),
-        "keys": keys.tolist(),
-        "heads": h,
-        "titles": [*layouts],
-        "opens": [*layouts].index(opens) if opens else 0,
-        "word": list(word),
-    }
-    return live(static, "rooms", data, room=(460, 410))
+    number = room_of.tolist()
+    lit = [
+        (s, p) for s, row in enumerate(number) for p, room in enumerate(row) if room == number[i][j]
+    ]
+    drawn, said = "", []
+    for head, heard in enumerate(weights.tolist()):
+        under = [[""] * len(row) for row in number]
+        for s, p in lit:
+            under[s][p] = f"{heard[s][p]:.2f}".removeprefix("0")
+        title = f'<b style="color: var(--aa-{"hd"[head % 2]})">head {head + 1}</b>'
+        drawn += f"<div>{title}{_grid(sentences, number, lit, word, under=under)}</div>"
+        inside = ", ".join(f"{sentences[s][p]} {under[s][p]}" for s, p in lit)
+        said.append(f"Head {head + 1}: {inside}.")
+    alt = f"What “{sentences[i][j]}” of sentence {i + 1} hears. {' '.join(said)}"
+    content = f'<div class="aa-heads-rooms" role="img" aria-label="{escape(alt)}">{drawn}</div>'
+    return figure(name, content, alt)
 
 
-def _draw_head(
-    ax: Axes,
-    sentences: Sequence[Sequence[str]],
-    left: int,
-    shares: Mapping[tuple[int, int], float],
+def in_order(sentences: Sequence[Sequence[str]], room_of: Tensor, *, name: str) -> Output:
+    """Draw rooms, and under each word its place in a sequence-first tensor, counted from 1.
+
+    Args:
+        sentences: n words each, a sentence in each row.
+        room_of: (b, n), the number of the room of each word.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> words = [["it", "was"], ["it", "is"]]
+        >>> display.in_order(words, torch.tensor([[0, 1], [0, 1]]), name="counted")
+        Figure: Room 1: it 1, it 2. Room 2: was 3, is 4.
+    """
+    b, n = room_of.shape
+    places = torch.arange(b * n).view(n, b).mT + 1  # (b, n)
+    inside: dict[int, list[str]] = {}
+    for place in range(b * n):
+        i, j = place % b, place // b
+        inside.setdefault(int(room_of[i, j]), []).append(f"{sentences[i][j]} {place + 1}")
+    alt = " ".join(f"Room {room + 1}: {', '.join(words)}." for room, words in inside.items())
+    under = [[str(place) for place in row] for row in places.tolist()]
+    grid = _grid(sentences, room_of.tolist(), under=under)
+    content = f'<div class="aa-in-order" role="img" aria-label="{escape(alt)}">{grid}</div>'
+    return figure(name, content, alt)
+
+
+def who_hears(
+    choices: Sequence[Choice],
+    sentences: Sequence[Sequence[str | int]],
+    room_of: Sequence[Tensor],
     word: tuple[int, int],
-    size: int,
-) -> None:
-    look: dict[str, Any] = {"va": "center", "fontsize": size}
+    found: Mapping[tuple[int, ...], Sequence[str]],
+    *,
+    room: tuple[int, int],
+    name: str,
+    more: str = "",
+) -> Output:
+    """Draw whom a word can hear, and how each sentence goes on; alive, for every choice and word.
+
+    Args:
+        choices: what the reader can choose; of the first, each option is a house.
+        sentences: n words each; a number stands for what is chosen in the choice of this number.
+        room_of: of each house, the number of the room of each word, (b, n).
+        word: the sentence and the place of the word that listens at first.
+        found: under the options of all choices, how each sentence should go on, then how it does.
+        room: as in ``live``.
+        name: the figure's name, see ``finish``.
+        more: what the still says besides, about other options.
+    """
+    start = tuple(choice.start for choice in choices)
+    numbers = [each.tolist() for each in room_of]
+    number, b = numbers[start[0]], len(sentences)
+    texts = [
+        [x if isinstance(x, str) else choices[x].options[start[x]] for x in words]
+        for words in sentences
+    ]
+    right, says = found[start][:b], found[start][b:]
+    i, j = word
+    lit = [
+        (s, p)
+        for s, row in enumerate(number)
+        for p, room in enumerate(row)
+        if room == number[i][j] and hears(word, (s, p))
+    ]
+    grid = _grid(texts, number, lit, word, ends=[*zip(right, says, strict=True)])
+    chosen = ", ".join(f"{x.name} {x.options[x.start]}" for x in choices)
+    goes_on = " ".join(f"Sentence {i + 1} goes on: {text}" for i, text in enumerate(says))
+    alt = f"{chosen}. {goes_on} {more}".strip()
+    still = f'<div role="img" aria-label="{escape(alt)}">{grid}</div>'
+    data = {
+        "choices": [[x.name, list(x.options)] for x in choices],
+        "sentences": [list(words) for words in sentences],
+        "rooms": numbers,
+        "word": list(word),
+        "start": list(start),
+        "found": {" ".join(map(str, at)): list(texts) for at, texts in found.items()},
+    }
+    shown = told(still, escape(f"{chosen}. {more}".strip()))
+    return live(figure(name, shown, alt), "rooms", data, room=room)
+
+
+def walls(number: Sequence[Sequence[int]], i: int, j: int) -> list[str]:
+    """Name the sides of a word on which a wall stands."""
+    around = {(s, p): room for s, rooms in enumerate(number) for p, room in enumerate(rooms)}
+    return [
+        side
+        for side, (down, right) in _SIDES.items()
+        if around.get((i + down, j + right)) != number[i][j]
+    ]
+
+
+def hears(word: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Say whether a word comes no earlier than another of its room, and so can hear it."""
+    return word[::-1] >= other[::-1]
+
+
+def _grid(
+    sentences: Sequence[Sequence[str]],
+    number: Sequence[Sequence[int]],
+    lit: Collection[tuple[int, int]] = (),
+    asks: tuple[int, int] | None = None,
+    *,
+    under: Sequence[Sequence[str]] = (),
+    ends: Sequence[tuple[str, str]] = (),
+) -> str:
+    drawn = ""
     for i, words in enumerate(sentences):
-        ax.text(left + i + 0.5, -0.2, f"sentence {i + 1}", ha="center", fontsize=size)
+        drawn += f"<span>{i + 1}</span>"
         for j, text in enumerate(words):
-            share, asks = shares.get((i, j)), (i, j) == word
-            colour = FAINT if share is None else "black"
-            weight = "bold" if asks else "normal"
-            ax.text(left + i + 0.2, j + 0.5, text, color=colour, fontweight=weight, **look)
-            if share is not None:
-                fill = to_rgba(COLOURS["m"], 0.08 + 0.5 * share)
-                corner = (left + i + 0.04, j + 0.1)
-                ax.add_patch(Rectangle(corner, 0.92, 0.8, facecolor=fill, lw=0))
-                ax.text(left + i + 0.92, j + 0.5, f"{share:.2f}"[1:], ha="right", **look)
-
-
-def _draw_walls(ax: Axes, b: int, n: int, h: int, layout: int) -> None:
-    """Draw each head's rooms: a sentence each, or a place of all sentences."""
-    look: dict[str, Any] = {"edgecolor": FAINT, "linewidth": 1.2, "fill": False}
-    for head in range(h):
-        for room in range(n if layout else b):
-            corner = (head * b + 0.02, room + 0.05)
-            if layout:
-                ax.add_patch(Rectangle(corner, b - 0.04, 0.9, **look))
-            else:
-                ax.add_patch(Rectangle((head * b + room + 0.01, 0), 0.98, n, **look))
+            kinds = [*walls(number, i, j), *["lit"] * ((i, j) in lit), *["asks"] * ((i, j) == asks)]
+            classes = " ".join(f"aa-{kind}" for kind in kinds)
+            below = under[i][j] if under else ""
+            share = f' style="--share: {below}"' if below.startswith(".") else ""
+            below = f"<b>{below}</b>" if below else ""
+            drawn += f'<i class="{classes}"{share}>{escape(text)}{below}</i>'
+        if ends:
+            right, says = ends[i]
+            row = f'style="--row: {len(sentences) + i + 1}" data-of="{i + 1} … "'
+            drawn += f'<em class="aa-{"same" if says == right else "wrong"}" {row}>{says}</em>'
+    many = f'style="--n: {len(sentences[0])}"'
+    return f'<div class="aa-rooms{" aa-ends" * bool(ends)}" {many}>{drawn}</div>'

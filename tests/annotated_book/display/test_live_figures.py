@@ -27,6 +27,7 @@ from annotated_attention.modern import (
 )
 from annotated_book import chapters, display
 from annotated_book.display import _live
+from annotated_book.display import house as houses
 from annotated_book.display.live_figures import (
     cache_filling,
     call_bytes,
@@ -530,25 +531,16 @@ def view_indices(view):
     return [list(index) for index in product(*map(range, view.shape))]
 
 
-def test_a_word_hears_its_room_as_torch_does():
-    generator = torch.Generator().manual_seed(5)
-    q, k = torch.randn(2, 2, 3, 8, generator=generator, dtype=torch.float64)  # (2, 3, 8)
-    numbers = torch.arange(6).view(2, 3, 1)
-    ways = (
-        lambda x: x,
-        lambda x: x.transpose(0, 1),
-    )
-    for layout, way in enumerate(ways):
-        queries, keys = (split_heads(way(x), 4) for x in (q, k))
-        weights = (queries @ keys.mT / math.sqrt(2)).softmax(-1)
-        rooms = way(numbers).squeeze(-1)
-        for i, j, head in product(range(2), range(3), range(4)):
-            heard = script("rooms")("hear", [i, j], q.tolist(), k.tolist(), head, 4, layout)
-            room, place = (rooms == 3 * i + j).nonzero()[0].tolist()
-            assert [weight for *_, weight in heard] == pytest.approx(
-                weights[room, head, place].tolist()
-            )
-            assert [3 * s + p for s, p, _ in heard] == rooms[room].tolist()
+def test_rooms_have_the_same_walls_and_hearers_in_both_languages():
+    five = chapters.load("05_batches")
+    every = [*product(range(2), range(12))]
+    for name in five.TURNS:
+        number = five.room_of(name, 2, 12).tolist()
+        for word in every:
+            assert script("rooms")("walls", number, *word) == houses.walls(number, *word)
+    for word, other in product(every, every):
+        assert script("rooms")("hears", [*word], [*other]) == houses.hears(word, other)
+    assert houses.walls([[0, 1], [0, 1]], 0, 1) == ["north", "west", "east"]
 
 
 @pytest.mark.parametrize("split", ["", " "])

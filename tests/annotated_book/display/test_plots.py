@@ -240,11 +240,12 @@ def test_what_does_not_fit_is_named():
         display.finish(display.panels(9, 9)[0], name="x", alt=" ")
 
 
-def test_a_house_by_itself_has_a_panel_for_each_head():
-    words, x = [["it", "was"], ["it", "is"]], torch.zeros(2, 2, 1)
+def test_weights_stand_under_the_words_of_the_room_alone():
+    words, rooms = [["it", "was"], ["it", "is"]], torch.tensor([[0, 0], [1, 1]])
     for heads in (1, 2):
-        layouts = dict.fromkeys(["right", "turned"], weights(2, heads, 2, 2))
-        drawn = display.rooms(words, x, x, layouts, (1, 1), name="house", only="turned")
-        found = BeautifulSoup(drawn.html, "html.parser").select("svg")
-        assert [f"head {i + 1}" in svg.text for i, svg in enumerate(found)] == [True] * heads
-        assert all("sentence 2" in svg.text for svg in found)
+        drawn = display.rooms(words, rooms, (1, 1), weights(heads, 2, 2), name="house")
+        found = BeautifulSoup(drawn.html, "html.parser").select(".aa-rooms")
+        assert len(found) == heads
+        for head in found:
+            assert [cell.find(string=True) for cell in head.select(".aa-lit")] == words[1]
+            assert len(head.select("i b")) == 2

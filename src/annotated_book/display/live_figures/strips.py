@@ -76,27 +76,6 @@ def strips(
     return live(figure(name, shown, alt), "strips", data, room=room)
 
 
-def cells(rows: Mapping[str, Sequence[tuple[str, bool]]], *, name: str) -> Output:
-    """Draw rows of words, some of them framed.
-
-    Args:
-        rows: of each, by its name, the words, and whether they are framed.
-        name: the figure's name, see ``finish``.
-
-    Examples:
-        >>> from annotated_book import display
-        >>> display.cells({"room 1": [("it", False), ("it", True)]}, name="a-room")
-        Figure: room 1: it it.
-    """
-    drawn = ""
-    for title, row in rows.items():
-        marked = ["framed" if framed else "plain" for _, framed in row]
-        drawn += _row(title, [word for word, _ in row], marked)
-    alt = "; ".join(f"{title}: {' '.join(word for word, _ in row)}" for title, row in rows.items())
-    content = f'<div class="aa-strips" role="img" aria-label="{escape(alt)}.">{drawn}</div>'
-    return figure(name, content, f"{alt}.")
-
-
 def _row(title: str, words: Sequence[str], marked: Sequence[str]) -> str:
     inside = "".join(
         f'<i class="aa-{mark}">{escape(word)}</i>' for word, mark in zip(words, marked, strict=True)
