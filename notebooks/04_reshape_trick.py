@@ -79,8 +79,8 @@ landings(one.WORDS, ways, who=it, name="wrong-merge-of-it")
 # %% [markdown]
 # The shorter merge reads the memory from the top, all of head 1 before head 2, and counts off two cells for each row.
 # So the row of *it* gets what head 2 has found for *drank* and for *milk*. Those two words ask for nothing, so they look at
-# all eight words alike, and both sentences give them the same 0.38. And nothing has been erased: the answer stands in
-# the rows of *drank* and *was*.
+# all eight words alike. The whole sentence holds a quality of 3: 1 in *it*, 2 in its last word, whichever that is. An
+# eighth of 3 is 0.38. And nothing has been erased: the answer stands in the rows of *drank* and *was*.
 
 # %% tags=["proof"]
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
@@ -138,8 +138,7 @@ print("strides:", x.stride(), cut.stride(), heads.stride())
 print("on the shelf of x:", shelf(cut) == shelf(x), shelf(heads) == shelf(x))
 
 # %% [markdown]
-# `unflatten` reads each row of four as two heads of two, and `transpose` exchanges the first two strides. That is the
-# whole trick. Walk from 1a to 3c, in the sheet and in the heads:
+# `unflatten` reads each row of four as two heads of two, and `transpose` exchanges the first two strides. Walk from 1a to 3c, in the sheet and in the heads:
 
 
 # %% tags=["hide-input"]
@@ -156,26 +155,22 @@ walks(places, split_heads(places, h), spell(x), place=10, name="walks")
 # Both walks end at place 10. But whoever now reads `heads` from first to last has to jump, and PyTorch calls such a
 # tensor *not contiguous*.
 #
-# And the way back? `attend` writes its result, `mixed`, to a new shelf, all of head 1 before head 2. Ask `view` for the
-# rows of the words:
+# And the way back? `attend` writes its result, `mixed`, to a new shelf, all of head 1 before head 2, as in the first
+# figure. Bring the words in front, and merge:
 
 # %%
 mixed, _ = one.attend(heads, heads, heads)  # (h, n, d), (h, n, n)
 rows = mixed.transpose(0, 1)                # (n, h, d)
-try:
-    rows.view(n, h * d)
-except RuntimeError as error:
-    print(error)
 print("strides:", rows.stride())
 print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixed))
 
 # %% [markdown]
 # On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. An
-# axis has a single stride, so no axis of four walks like that. Two neighbouring axes, both longer than 1, can be joined
-# without a copy exactly if the outer stride is the inner stride times the inner size. In `cut` it is: 2 = 1 · 2. In `rows`
-# the heads would need a stride of 2, too, and have 6. So:
+# axis has a single stride, so no axis of four walks like that. In `cut` one does: there head 2 of a word begins 2 places
+# behind head 1, exactly where two steps of 1 end. In `rows` it begins 6 behind. That is the rule: two neighbouring axes,
+# both longer than 1, join without a copy if the outer stride is the inner size times the inner stride, and only then. So:
 #
-# - `view` never copies. Where a copy is needed, it refuses.
+# - `view` never copies. It refuses `rows.view(n, h * d)`: *view size is not compatible with input tensor's size and stride*.
 # - `reshape` is a view where that is possible, and otherwise a silent copy: here of all 12 numbers.
 # - `.contiguous().view(...)` asks for the copy aloud.
 #
@@ -188,22 +183,28 @@ y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
 z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
 # %% [markdown]
-# Behind a real attention, its `.contiguous()` copies what the attention left head by head: that is the copy which the shorter merge
-# saves, and it is what brings the numbers of a word together. (An attention may leave them word by word already, as
-# PyTorch's function does for a batch on some processors. Then nothing is copied.) The package of this book,
-# `annotated_attention`, has the two as `split_heads` and `merge_heads`, with any axes in front.
+# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. Behind a real attention, which leaves one
+# head after the other, it copies. That is the copy which the shorter merge saves, and it brings the numbers of a word
+# together. This book's package has both: `split_heads` and `merge_heads`.
 
 # %% tags=["proof"]
 for made in (y[0], split_heads(x, h), three.split_and_stack(x, h)):
     assert heads.equal(made)
 assert z[0].equal(x)  # there and back
+assert shelf(z) == shelf(x)  # and nothing was copied
 merged = merge_heads(mixed)
 for made in (merge(mixed), three.unstack_and_concatenate(mixed)):
     assert merged.equal(made)
 assert mixed[None].transpose(1, 2).contiguous().view(B, T, C)[0].equal(merged)
 assert (cut.stride(1), rows.stride(1)) == (2, 6)
+assert shelf(cut.view(n, h * d)) == shelf(x)
 assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
 assert mixed.is_contiguous()
+try:
+    message = str(rows.view(n, h * d))
+except RuntimeError as error:
+    message = str(error)
+assert message.startswith("view size is not compatible with input tensor's size and stride")
 assert shelf(merge_shorter(mixed)) == shelf(mixed)
 print("✓ The same numbers as splitting and stacking, and as concatenating.")
 
@@ -349,8 +350,9 @@ display.live(static, "where_numbers_go", data, room=(480, 700))
 # attention does not know where a word stands, so the rows of the output must be shuffled along. And **change** one
 # word, here *cat*: the row of another, here *it*, must react.
 #
-# Add a mistake of [the last chapter](03_split_and_stack.ipynb): cut each row, but leave the heads in the middle,
-# `(n, h, d)`. That makes four. Which single test finds most of them?
+# Three mistakes are the wrong split, the wrong merge, and both together. A fourth is from [the last
+# chapter](03_split_and_stack.ipynb): cut each row, but leave the heads in the middle, `(n, h, d)`. Which single test
+# finds most of the four?
 #
 # <details name="test"><summary>The round trip.</summary>
 #
@@ -401,14 +403,29 @@ caught(tried, [*tests])
 # %% [markdown]
 # No test finds all four, but shuffle and change together do:
 #
-# - With the *wrong merge* or the *wrong split* alone, *cat* does reach the row of *it*, but by way of other words. The
-#   row reacts, so the change test passes. Yet the row does not move with its word, and the shuffle sees that.
+# - With the *wrong merge* or the *wrong split* alone, *cat* does reach the row of *it*, but by way of other words. So
+#   the row reacts, but it does not move with its word, and the shuffle sees that.
 # - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*. A shuffle puts
 #   other words into each head, and sees it, too.
 # - With the *heads in the middle* no word hears another. That is equally wrong wherever the word stands, so the shuffle
 #   sees nothing.
 
+
 # %% tags=["proof"]
+def at_random(e, h, split, merge):
+    """Draw four matrices, and attend with h heads."""
+    *inward, outward = torch.randn(4, e, e, dtype=torch.float64) / e**0.5
+    return lambda x: merge(one.attend(*(split(x @ w, h) for w in inward))[0]) @ outward
+
+
+for count in range(2, 6):
+    for length in range(2, 10):
+        words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
+        for way in ("wrong merge", "wrong split", "both wrong"):
+            model = at_random(2 * count, count, *WAYS[way])
+            assert not shuffles(model, words) or length <= count
+        assert not reacts(model, words, 0, length - 1) or length <= count  # both wrong
+        assert shuffles(model, words) == (count % length == 0)
 one_wrong = [False, False, True]
 assert tried == {
     "right": [True, True, True],
@@ -425,9 +442,10 @@ print(
 
 # %% [markdown]
 # Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
-# heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too. The block
-# changes the last word and looks at the first row, since *these* two never share a head when both steps are wrong; some
-# other pairs do.
+# heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too.
+#
+# The block changes the last word and looks at the first row. Why those two? With both steps wrong, each head holds a
+# stretch of the sentence. With more words than heads, no stretch reaches from the first word to the last.
 
 
 # %% tags=["fold-input"]
@@ -474,64 +492,11 @@ for wrong, length in (
 assert [text.split()[0] for text in refused] == ["return", "take", "a"]
 print("✓ It passes the right way and PyTorch's class, and refuses the other four ways.")
 
+
 # %% [markdown]
 # > **Pitfall.** Do not trust shapes, a falling loss, or the round trip. In
 # > [Training](12_training.ipynb#cell-id=deeper-other-seeds) the loss of a model with
 # > the wrong merge falls, yet almost nothing that the model then writes on its own is right.
-
-# %% [markdown]
-# <!-- deeper: how many words, and which -->
-# ### Going deeper: how many words, and which
-#
-# With one head both mistakes change nothing. Take both steps wrong, with 4 heads, random matrices and several numbers
-# of words, and try every pair of words.
-
-
-# %% tags=["fold-input"]
-def at_random(e, h, split, merge):
-    """Draw four matrices, and attend with h heads."""
-    *inward, outward = torch.randn(4, e, e, dtype=torch.float64) / e**0.5
-
-    def attend(x):
-        mixed, _ = one.attend(*(split(x @ w, h) for w in inward))
-        return merge(mixed) @ outward
-
-    return attend
-
-
-# %%
-both = at_random(24, 4, *WAYS["both wrong"])
-found = {}
-for length in (2, 3, 4, 5, 8):
-    words = torch.randn(length, 24, dtype=torch.float64)  # (length, 24)
-    pairs = [(i, j) for i in range(length) for j in range(length) if i != j]
-    react = sum(reacts(both, words, i, j) for i, j in pairs)
-    first, finds = reacts(both, words, 0, length - 1), not shuffles(both, words)
-    found[length] = [finds, f"{react} of {len(pairs)}", first]
-names = ["the shuffle finds it", "pairs that react", "first row to last word"]
-display.show(found, columns=names, corner="words")
-
-# %% tags=["proof"]
-assert [length for length, (finds, _, _) in found.items() if not finds] == [2, 4]
-assert not any(first for _, _, first in found.values())
-for heads in range(2, 6):
-    for length in range(heads + 1, 10):
-        words = torch.randn(length, 2 * heads, dtype=torch.float64)  # (length, ...)
-        for way in ("wrong merge", "wrong split", "both wrong"):
-            model = at_random(2 * heads, heads, *WAYS[way])
-            assert not shuffles(model, words)
-        assert not reacts(model, words, 0, length - 1)  # both wrong, the last of them
-print("✓ With more words than heads, up to 9 and 5, one shuffle finds each of the three.")
-
-# %% [markdown]
-# With 2 or 4 words, each head is filled from a single word. No word then sees another, and the
-# shuffle moves whole heads, so it finds nothing. This happens wherever the number of words divides
-# the number of heads, and in none of the cases tried with more words than heads. Some pairs react at the other
-# lengths, so one pair taken at random may reveal nothing. With more words than heads, the first and the last word never
-# share a head: that is the pair for the test.
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises
@@ -637,8 +602,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `mixed.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
-# > Numbers are read with the last axis fastest and the first one slowest. A reshape keeps that order; `transpose(0, 1)`
-# > makes another axis the slowest. To find the mistakes, take more words than heads. Shuffle the words: the rows must
-# > move along. Change the last word: the first row must react, for with both steps wrong these two never share a head.
+# > To find the mistakes, take more words than heads. Shuffle the words: the rows must move along. Change the last word:
+# > the first row must react.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

@@ -201,9 +201,10 @@ def name_folded_code(soup: BeautifulSoup, sources: Mapping[str, str]) -> None:
 
 def put_figures_first(soup: BeautifulSoup) -> None:
     """Put folded code that shows nothing behind what the next cell shows."""
-    for cell in soup.select(".aa-tag-fold-input:not(:has(> .aa-out))"):
+    folded = ":is(.aa-tag-fold-input, .aa-tag-hide-input)"
+    for cell in soup.select(f"{folded}:not(:has(> .aa-out))"):
         after = cell.find_next_sibling()
-        if after is None or not after.css.match(".aa-tag-fold-input, .aa-tag-hide-input"):
+        if after is None or not after.css.match(folded):
             continue
         shown = after.select_one(":scope > .aa-out")
         after.insert(after.index(shown) + 1 if shown else 0, cell.extract())

@@ -152,8 +152,12 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
   };
   const light = (number) => {
     const ways = now.map((made, step) => spot(step, made.indexOf(number)));
-    const [a, b, c] = ways.map(([x, y]) => [x + WIDE / 2 - 1, y]);
-    line.setAttribute("d", `M${a[0]} ${a[1] + HIGH - 2}L${b}M${b[0]} ${b[1] + HIGH - 2}L${c}`);
+    // Beside its column, so that it crosses no number.
+    const path = ways.map(([x, y], step) => {
+      const [beside, middle] = [x + WIDE - 1, y + HIGH / 2 - 1];
+      return `L${beside} ${step ? TOPS[step] : middle}V${step < 2 ? TOPS[step] + high : middle}`;
+    });
+    line.setAttribute("d", path.join("").replace("L", "M"));
     cells.forEach((each, step) =>
       each.forEach(({ cell }, place) =>
         cell.classList.toggle("aa-lit", now[step][place] === number),
