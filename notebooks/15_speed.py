@@ -6,27 +6,16 @@
 # *6 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# Two lines decide. The first is for heads that you have cut yourself, the second for PyTorch's class:
+# On a CPU and with a long sequence, these lines are the answer. The first is for heads that you have cut yourself, the others for PyTorch's class:
 #
 # ```python
-# heads = F.scaled_dot_product_attention(q, k, v)     # returns no weights
-# output, _ = attention(x, x, x, need_weights=False)  # returns None for them
+# heads = F.scaled_dot_product_attention(q, k, v)     # (b, h, n, d), no dropout
+#
+# torch.backends.mha.set_fastpath_enabled(False)      # for the whole program
+# output, _ = attention(x, x, x, need_weights=False)  # returns None for the weights
 # ```
 #
-# But to return no weights is not to make none. On a CPU, `nn.MultiheadAttention` with eight heads evaluates 2,048 tokens in 109 ms. You have no use for the
-# attention weights that come back, so you write `need_weights=False`. Now it takes 100. For such calls PyTorch has a shortcut of its
-# own, the **fast path**. How long will the call take once you switch the shortcut off?
-#
-# <details name="shortcut"><summary>More than 100 ms. It is a shortcut.</summary>
-#
-# On short sequences, yes. On this one the call takes 56 without it.
-#
-# </details>
-# <details name="shortcut"><summary>Less than 100 ms.</summary>
-#
-# Right: 56. The fast path computes the weights that you declined.
-#
-# </details>
+# The second line looks like a slip: who switches off a fast path to save time? Each change, on 2,048 tokens:
 
 # %% tags=["hide-input"]
 import os
@@ -59,45 +48,50 @@ KINDS = {
     "boolean, every head": "for every head",
 }
 
+
 # %% tags=["hide-input"]
+def bars(ax, rows: list[tuple[float, str, float, str]], unit: str) -> str:
+    """Draw a bar for each place, label, number and colour; return them in words."""
+    for y, _, value, hue in rows:
+        ax.barh(y, value, 0.34 if y % 1 else 0.36, color=display.COLOURS[hue])
+        ax.text(value, y, f"\u2002{value:.0f}{unit}", va="center", fontsize=12)
+    ax.set(xticks=[], ylim=(rows[-1][0] + 0.3, -0.3))
+    ax.spines["bottom"].set_visible(False)
+    ax.tick_params(labelsize=12, length=0)
+    return "; ".join(f"{label}: {value:.0f}{unit}" for _, label, value, _ in rows)
+
+
+# %% tags=["hide-input"]
+RUN = measured.load()["provenance"]
+MACHINE = "{cpu}, {threads} threads, torch {torch}, {date:.10}".format(**RUN)
 (asked,) = find("final class", **CALLS | {"weights": True, "mask": "none"})
 (turns,) = find("fast path", **LONG)
 found = {}
 for mask in KINDS:
     (row,) = find("final class", mask=mask, **CALLS) + find(mask, mask=mask, **CALLS)
     found[mask] = [row["milliseconds"][made] for made in ("PyTorch", "bare minimum")]
-
-# %% [markdown]
-# Now give the class a mask, in evaluation, still without weights and with the fast path on. Beside each call in orange stands the
-# same work in blue: the class's projections, and the function between them. One pair is nearly equal. Why?
-
-# %% tags=["hide-input"]
-drawing, (ax,) = display.panels(350, 290)
-said = []
-for y, (mask, pair) in enumerate(found.items()):
-    for shift, time, hue in zip((0, 0.38), pair, ("h", "n")):
-        ax.barh(y + shift, time[MIDDLE], 0.34, color=display.COLOURS[hue])
-        label = f"\u2002{time[MIDDLE]:.0f} ms"
-        ax.text(time[MIDDLE], y + shift, label, va="center", fontsize=12)
-    class_, function = (time[MIDDLE] for time in pair)
-    said.append(f"{KINDS[mask]}: class {class_:.0f}, function {function:.0f}")
-ax.set(xlim=(0, 340), ylim=(4.7, -0.3), xticks=[])
-ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
-ax.spines["bottom"].set_visible(False)
-ax.tick_params(labelsize=12, length=0)
-alt = f"Milliseconds under each mask. {'. '.join(said)}."
+steps = {
+    "as it comes": (asked["milliseconds"]["PyTorch"], "h"),
+    "need_weights=False": (found["none"][0], "h"),
+    "fast path off, too": (turns["milliseconds"]["fast path off"], "n"),
+    "the function": (found["none"][1], "n"),
+}
+drawing, (ax,) = display.panels(350, 160)
+rows = [(0.5 * y, x, time[MIDDLE], hue) for y, (x, (time, hue)) in enumerate(steps.items())]
+alt = "Milliseconds. " + bars(ax, rows, " ms")
+ax.set(xlim=(0, 160))
+ax.set_yticks([y for y, *_ in rows], steps)
 caption = (
-    "Orange: the class, with need_weights=False. Blue: the function. Both took turns. "
-    "The last pair: a boolean mask of its own for every head."
+    "b = 1, width e = 512, h = 8. The function has the class's projections around it. "
+    "The third bar is from a race of its own: read nothing into its lead. "
+    f"Medians of seven rounds; {MACHINE}."
 )
-display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
+display.finish(drawing, name="which-call", alt=alt, caption=caption)
 
 # %% [markdown]
-# <details><summary>What do you expect?</summary>
-#
-# The class's fast path does not take masks of floats. So this call alone kept off it, and ran the function.
-#
-# </details>
+# To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes 109 ms. Decline its weights, and it still takes
+# 100: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
+# which makes none: 56.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -114,39 +108,50 @@ with torch.no_grad():
 for output in outputs[1:]:
     torch.testing.assert_close(output, outputs[0])
 assert turns["milliseconds"]["fast path off"][2] < turns["milliseconds"]["fast path"][0]
-for mask, (by_class, by_function) in found.items():
-    assert by_function[2] < by_class[0]
-    assert by_class[MIDDLE] / by_function[MIDDLE] > 1.65 or mask == "floats"
-assert found["floats"][0][MIDDLE] / found["floats"][1][MIDDLE] < 1.1
-print(
-    "✓ The four ways without a mask give the same output; all pairs but one are far apart."
-)
+print("✓ The four ways give the same output.")
 
 # %% [markdown]
 # Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same, but every
 # line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. Most
 # slow calls print a receipt that nobody asked for:
 #
-# | it is printed because your call … | decline it by |
+# | it is printed because … | decline it by |
 # |---|---|
-# | … [asks for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` |
-# | … takes PyTorch's [fast path](#cell-id=the-fast-path), on a long sequence or with a mask | switching it off |
-# | … brings a [mask for every head](#cell-id=the-price-of-a-mask) | one mask for all: `(n, m)` or `(b, m)` |
-# | … brings heads that the fused kernel [refuses](#cell-id=which-kernel-runs) | four axes, the last in one piece |
-# | … trains with dropout on the weights, 0.1 in `nn.TransformerEncoderLayer` by default | `layer.self_attn.dropout = 0.0` |
+# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` |
+# | the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switching it off |
+# | the function gets a [mask for every head](#cell-id=the-price-of-a-mask) | `(n, m)`, `(b, 1, 1, m)` or `(b, 1, n, m)` |
+# | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
+# | the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last contiguous |
+# | training has dropout on the weights, 0.1 in PyTorch's layers by default | `self_attn.dropout = 0.0` |
+# | a model of `transformers` is `"eager"`, as it must be where you [want weights](../docs/messages.md#output-attentions) | `"sdpa"`, the default of `attn_implementation` |
 #
-# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first. All times above are medians of at least
-# seven rounds on the machine below, for b = 1, n = 2,048, width e = 512 and h = 8, in evaluation and without gradients. `make bench`, in this book's repository, measures
-# yours (on Linux).
+# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first.
 
-# %% tags=["hide-input"]
-RUN = measured.load()["provenance"]
-MACHINE = "{cpu}, {threads} threads, load {load[0]:.0f}, torch {torch}, {date:.10}"
-print(MACHINE.format(**RUN))
-on, off = (turns["milliseconds"][name][MIDDLE] for name in ("fast path", "fast path off"))
-with_, without = asked["milliseconds"]["PyTorch"][MIDDLE], found["none"][0][MIDDLE]
-print(f"with weights {with_:.0f} ms, without {without:.0f} ms")
-print(f"without, taking turns: fast path on {on:.0f} ms, off {off:.0f} ms")
+# %% tags=["proof"]
+from unittest import mock
+
+from transformers import LlamaConfig, LlamaForCausalLM
+
+function, padded = F.scaled_dot_product_attention, torch.ones(2, 16).triu(15).bool()
+both = {"attn_mask": torch.ones(16, 16).triu(1).bool(), "key_padding_mask": padded}
+for given, made in (both, 2 * 8 * 16 * 16), ({"attn_mask": both["attn_mask"]}, 16 * 16):
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
+        theirs.train()(x, x, x, need_weights=False, **given)
+    mask = asked_for.call_args.args[3]
+    assert mask.untyped_storage().nbytes() == 4 * made
+theirs.eval()
+assert (
+    theirs.merge_masks(*both.values(), x)[0].untyped_storage().nbytes() == 2 * 8 * 16 * 16
+)
+tiny = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+model = LlamaForCausalLM(LlamaConfig(vocab_size=20, num_hidden_layers=1, **tiny)).eval()
+assert model.config._attn_implementation == "sdpa"
+for implementation in ("sdpa", "eager"):
+    model.set_attn_implementation(implementation)
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
+        model(torch.tensor([[1, 2, 3]]))
+    assert asked_for.called == (implementation == "sdpa")
+print("✓ Of two masks, the class makes one for every head; by default, a Llama calls sdpa.")
 
 # %% [markdown] name="the-price-of-the-weights"
 # ## Why does the receipt cost so much?
@@ -233,9 +238,8 @@ print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512
 
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
-# are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off, write
-# `torch.backends.mha.set_fastpath_enabled(False)`. That is for the whole program, short calls and `nn.TransformerEncoder` included
-# (whose layer also [misreads masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) on it).
+# are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off. To switch it off is
+# for the whole program, short calls and `nn.TransformerEncoder` included (whose layer also [misreads masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats) on it).
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -322,17 +326,46 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Look at the chart again. Under a boolean mask the class takes 201 ms, and under the same mask as floats 66. Should you convert your masks
-# to floats? No: it is not the booleans that are slow, but the path. Between the projections, the function takes 65 for the booleans. Switch the
-# path off, and keep them.
+# A causal mask forbids nearly half of the scores. Give it to the class, in evaluation, without weights and on the fast path. How long does the call
+# take, after 100 ms without a mask?
 #
-# The causal mask is the cheapest, 43 ms: told by the flag, the function skips blocks of keys in the future. The dearest is
-# a boolean mask for every head, 111. It has as many numbers as the weights: a receipt again.
+# <details name="causal"><summary>Less than 100 ms. There is less to do.</summary>
+#
+# For the function, yes: told by the flag, it skips blocks of keys in the future. The fast path computes every score first.
+#
+# </details>
+# <details name="causal"><summary>More than 100 ms. There is a mask to apply.</summary>
+#
+# Right: the fast path computes every score first.
+#
+# </details>
+
+# %% tags=["hide-input"]
+drawing, (ax,) = display.panels(350, 290)
+rows = [
+    (y + shift, KINDS[mask] + who, time[MIDDLE], hue)
+    for y, (mask, pair) in enumerate(found.items())
+    for shift, who, time, hue in zip((0, 0.38), (", class", ", function"), pair, "hn")
+]
+alt = "Milliseconds under each mask. " + bars(ax, rows, " ms")
+ax.set(xlim=(0, 340))
+ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
+caption = (
+    "Orange: the class, without weights, fast path on. Blue: the function, between the same "
+    "projections. “For every head”: booleans, each head with a mask of its own, at both."
+)
+display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
+
+# %% [markdown]
+# It takes 183. And the floats are the only close pair. Should you convert your masks? No: the fast path takes no floats, so this call alone kept off
+# it, and ran the function. With the same projections around it, the function takes 65 for booleans. Switch the path off, and keep them.
+#
+# The dearest mask is one for every head. It has as many numbers as the weights: a receipt again.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
 # > and the flag beside it only if it is [the square causal one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides):
-# > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`.
+# > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`. And switch the path off.
 
 
 # %% tags=["proof"]
@@ -355,6 +388,9 @@ with torch.no_grad():
     assert refused.startswith("Need attn_mask if specifying the is_causal hint")
     torch.backends.mha.set_fastpath_enabled(True)
 assert FUSED in operations(module(), x, attn_mask=hidden, fast=False, **causal)
+for mask, (by_class, by_function) in found.items():
+    assert by_class[MIDDLE] / by_function[MIDDLE] > 1.65 or mask == "floats"
+assert found["floats"][0][MIDDLE] / found["floats"][1][MIDDLE] < 1.1
 print(
     "✓ On the fast path, the flag alone gives the output without a mask; off it, an error."
 )
@@ -363,7 +399,8 @@ print(
 # ## When does the fused kernel refuse?
 #
 # Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses
-# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why.
+# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why. One of these layouts copies all its
+# numbers first. Will that be the slowest?
 
 # %% tags=["fold-input"]
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -396,22 +433,28 @@ layouts = {
 }
 usual = "(b, n, h, d).transpose(1, 2)"
 named = [usual, "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
-answers = {name: [refusal(x, x, x)] for name, x in zip(named, layouts.values())}
-learned = torch.zeros(16, 16, requires_grad=True)
+(race,) = find("kernels")
+ratios = race["ratios"]["(b, h, n, d)"]
+spent = [ratios[layout][MIDDLE] if layout in ratios else 1 for layout in layouts]
+answers = {
+    name: [refusal(x, x, x), f"{ratio:.1f}"]
+    for name, x, ratio in zip(named, layouts.values(), spent)
+}
 answers |= {
-    "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1)],
-    "values of another width": [refusal(q, q, q[..., :32])],
-    "a mask that needs a gradient": [refusal(q, q, q, attn_mask=learned)],
+    "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
+    "values of another width": [refusal(q, q, q[..., :32]), ""],
 }
 for words in answers.values():
     short = words[0].partition(" Got ")[0].partition(", but got")[0]
     words[0] = short.replace("  ", " ") or "(nothing)"
-display.show(answers, columns=["PyTorch says"], decimals="<", corner="a call")
+title = f"time: the first row is 1; n = 2,048, {RUN['renewed']['kernels']['cpu']}"
+columns = ["PyTorch says", "time"]
+display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
-# The usual heads, in the first row, are taken. Three axes are refused, whatever they hold: write `q.unflatten(0, (b, h))`,
-# or `q[None]` for one sequence. Cut as (b, n, d, h), the d numbers of a head lie h places apart, and the kernel wants them
-# side by side: write `.contiguous()`. A mask that needs a gradient is refused without a reason.
+# No. The copy costs little, 1.2 times the time in all, and a refusal much: 5.3 times where the last axis is strided. Cut as (b, n, d, h), the d numbers of a
+# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`. Three axes are refused, whatever they hold: write
+# `q.unflatten(0, (b, h))`, or `q[None]` for one sequence.
 
 
 # %% tags=["proof"]
@@ -420,8 +463,7 @@ seen = torch.ones(1, 16).bool()  # (b, m), True keeps
 for given in ({}, {"attn_mask": added}, {"is_causal": True}):
     assert not refusal(q, q, q, **given)
 assert not refusal(q, q, q, attn_mask=seen[:, None, None, :])
-for given in ({"dropout_p": 0.1}, {"attn_mask": added.clone().requires_grad_()}):
-    assert refusal(q, q, q, **given)
+assert refusal(q, q, q, dropout_p=0.1)
 assert refusal(q, q, q[..., :32])
 assert refusal(*[q[0]] * 3)
 assert not refusal(*[q[:1]] * 3)
@@ -432,7 +474,7 @@ for x in layouts.values():
     assert fused == (not refusal(x, x, x))
 assert "dtype" in refusal(q, q, q, attn_mask=added.long())
 assert benchmark.Timer("pass").timeit(1).task_spec.num_threads == 1  # of a later section
-print("✓ It refuses these five, and takes a mask without a gradient.")
+print("✓ It refuses these four, and takes masks of booleans and of floats, and the flag.")
 
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
@@ -445,14 +487,14 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # | the causal flag alone | takes it | takes it | ignores it |
 # | any `attn_mask` | refuses it | takes it | goes step by step: switch it off |
 #
-# FlashAttention wants 16 bits as well, and float32 gets the other kernel ([its code](../docs/references.md#flash-attention-code); [the fast
-# path's](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu)). So a refusal need not mean
-# step by step.
+# FlashAttention wants 16 bits as well, and float32 gets the other kernel. So a refusal need not mean step by step. Sources:
+# [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
+# path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu).
 
 # %% [markdown]
 # ## How do I know that it helped?
 #
-# First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
+# `make bench`, in this book's repository, runs this page's races on your machine (on Linux). For code of your own, first assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
 # uses one unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you
 # read the clock.
 #
@@ -461,8 +503,8 @@ print("✓ It refuses these five, and takes a mask without a gradient.")
 # "even".
 #
 # Suppose that five rounds put both quartiles on the same side of 1. Is one version slower? Two *equal* versions do that in
-# three races of eight. With 17 rounds they do it in fewer than one of twenty, so take 17 or more. (Many times on this page
-# are of seven: trust their large differences.)
+# three races of eight. With 17 rounds they do it in fewer than one of twenty, so take 17 or more. (This page has
+# races of seven: trust its large differences.)
 
 
 # %% tags=["proof"]
@@ -519,15 +561,8 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. The
-# > table at the top says what does that, and how to decline it. For long sequences on a CPU, one of the two:
-# >
-# > ```python
-# > heads = F.scaled_dot_product_attention(q, k, v)
-# >
-# > torch.backends.mha.set_fastpath_enabled(False)  # whole program
-# > output, _ = attention(x, x, x, need_weights=False)
-# > ```
+# > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. Call the
+# > function, or the class with `need_weights=False`, and on a CPU with its fast path off.
 # >
 # > Pay, and leave without a receipt.
 #
