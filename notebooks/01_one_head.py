@@ -126,8 +126,8 @@ at_last = {
         "model puts at the ends of a text."
     ),
     ("sweet",): (
-        "Nobody wrote that in. Three layers of heads came before, and have added "
-        "something of the last word to the other rows."
+        "Nobody wrote that in. Heads in three layers before have added something of the "
+        "last word to the other rows."
     ),
 }
 display.collects(
@@ -139,9 +139,10 @@ display.collects(
 )
 
 # %% [markdown]
-# They do, from the cat to the milk. Two things are new in this head: four matrices, which training has set, and other
-# heads before it. In this chapter you take attention apart, and then set such matrices by hand. (The head was picked for
-# what it does here, and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.)
+# They do, from the cat to the milk. This head has what our call has not: four matrices, which training has set, and
+# layers of a model before it. In this chapter you take attention apart, and then set such matrices by hand. (The head was
+# picked for what it does here, and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72
+# on trial.)
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
