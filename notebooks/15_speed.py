@@ -351,7 +351,7 @@ alt = "Milliseconds under each mask. " + bars(ax, rows, " ms")
 ax.set(xlim=(0, 340))
 ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
 caption = (
-    "Orange: the class, without weights, fast path on. Blue: the function, between the same "
+    "Orange: the class, without weights, fast path on. Blue: the function, with the same "
     "projections. “For every head”: booleans, each head with a mask of its own, at both."
 )
 display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
