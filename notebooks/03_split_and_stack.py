@@ -32,15 +32,19 @@ def cut_into(num_heads: int, off: int | None = None) -> nn.Module:
     model = ten.Storyteller(h=num_heads)
     model.load_state_dict(ten.shipped().state_dict())
     if off is not None:
-        w_o = model.layers.layers[
-            1
-        ].self_attn.out_proj.weight.data  # transposed: (e, h * d)
+        attention = model.layers.layers[1].self_attn
+        w_o = attention.out_proj.weight.data  # transposed: (e, h * d)
         w_o.unflatten(1, (num_heads, -1))[:, off] = 0
     return model
 
 
 # %% tags=["hide-input"]
 GO_ON = "the cat drank milk because it was {} . so the"
+INKS = {
+    (1,): "b",
+    (2, 0): "d",
+    (2, 1): "h",
+}  # grey is uncut; of a lost head the other's colour
 
 
 def read_aloud(tellers: dict[str, tuple], text: str, endings: list[str], **kwargs):
@@ -57,6 +61,7 @@ def read_aloud(tellers: dict[str, tuple], text: str, endings: list[str], **kwarg
         silent=[[(1, head) for head in off] for _, *off in tellers.values()],
         longest=ten.LONGEST,
         edge=ten.EDGE,
+        inks=[INKS.get(cut, "n") for cut in tellers.values()],
         **kwargs,
     )
 
@@ -174,9 +179,9 @@ wide = {"Q": w_q, "K": w_k, "V": w_v}
 display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 
 # %% [markdown]
-# Under each matrix stands what it makes of X: a wide sheet, with a strip for each head. The dashed line between
-# the strips is drawn by us. Without it, would you know whether K holds two heads of width 2, four of width 1, or one of
-# width 4? No number in it says so, and none in $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
+# Under each matrix stands what it makes of X: a wide **sheet**, which is to have a strip for each head. The columns of the
+# matrices have the colours of their heads, because you saw them laid side by side. But look at the sheet K alone: does it hold two
+# heads of width 2, four of width 1, or one of width 4? No number in K says so, and none in $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
 #
 # ## Three ways to go on
 #
@@ -269,7 +274,8 @@ print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals t
 # >
 # > anna had a dog and a cat . the **cat** chased the …
 #
-# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: its numbers are 0.
+# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: its numbers are 0. They
+# have the colour of the head that is left; grey is uncut.
 
 # %% tags=["hide-input"]
 CHASED = "anna had a dog and a cat . the {} chased the"
@@ -331,6 +337,8 @@ display.show(
 # %% tags=["proof"]
 assert lost["2 heads"] == [60, 0, 0]
 assert lost["uncut"] == [30, 30, 0]
+without_1 = next_words(cut_into(2, 0), [had("dog", "cat", who) for who in ("dog", "cat")])
+assert without_1 == ["cat", "cat"]
 assert lost["head 1 off"][2] == 0 < 20 < lost["head 1 off"][1]
 assert lost["head 2 off"][1] == 0 < lost["head 2 off"][2] < 10
 print("✓ Without head 1 animals chase themselves; without head 2 some are not Anna's.")
@@ -376,9 +384,9 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# In these two stories head 1 looks for the dog. It finds him where he chases, 0.98, or else where Anna has him, 1.00. Head 2 looks at the two
-# that Anna has, and takes both. So head 2 says who could be chased, and head 1 whether the dog is busy: from the chaser
-# comes *not me*, which leaves the cat.
+# In these two stories head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog. With head 1 off, the
+# answer was *cat* both times. So head 1 makes the difference. Where the cat chases, head 1 finds the dog at Anna's, 1.00, and turns
+# the answer to *dog*. Where the dog chases, head 1 finds him there, 0.98, and the answer stays *cat*.
 #
 # Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
 # both questions best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,

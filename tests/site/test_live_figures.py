@@ -1065,6 +1065,11 @@ def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
     frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]")
     frame.nth(1).evaluate(ALONE)  # which leaves one frame
     expect(frame.locator(".aa-endings")).to_contain_text("who chases:")
+    colour = "e => getComputedStyle(e).color"
+    inks = [each.evaluate(colour) for each in frame.locator(".aa-aloud b").all()]
+    assert inks[0] == "rgb(0, 103, 165)"
+    assert inks[1:3] == ["rgb(138, 63, 143)", "rgb(179, 71, 0)"], "of the head that is left"
+    assert inks[3] == "rgb(91, 100, 112)", "uncut is grey"
     for who, cut, uncut, alone in (("dog", "cat", "dog", "cat"), ("cat", "dog", "dog", "cat")):
         frame.get_by_role("button", name=who, exact=True).click()
         status = frame.get_by_role("status")

@@ -104,7 +104,7 @@ def all_sheets(
     *,
     name: str,
 ) -> Output:
-    """Draw the wide matrices of two heads, and under each what it makes of all words.
+    """Draw the wide matrices of two heads, and under each, uncut, what it makes of all words.
 
     Args:
         x: (n, e).
@@ -130,11 +130,9 @@ def all_sheets(
         made = x @ matrix
         for title, y in ((f"W_{letter}", 6), (letter, 101)):
             ax.text(left + wide / 2, y, title, ha="center", **look)
-        for start, grid in ((26, matrix), (top, made)):
+        for start, grid, heads in ((26, matrix, _HEADS), (top, made, "")):
             for j, row in enumerate(_whole(grid)):
-                _cells(ax, left, start + 18 * j, row, 14.5, _HEADS)
-            edge = [start - 12, start + 18 * len(grid) - 6]
-            ax.plot([left + wide / 2] * 2, edge, "k--", linewidth=1.4)
+                _cells(ax, left, start + 18 * j, row, 14.5, heads)
         rows = [f"{a} {' '.join(row)}" for a, row in zip(features, _whole(matrix), strict=True)]
         told.append(f"W_{letter}: {', '.join(rows)}")
         rows = [f"{a} {' '.join(row)}" for a, row in zip(words, _whole(made), strict=True)]
@@ -202,8 +200,8 @@ def ways_to_cut(
             bold = "bold" if j == who else "normal"
             ax.text(48, 38 + high * j, word, ha="right", fontweight=bold, **look)
             for head, letter in enumerate(_HEADS):
-                left = 54 + head * (36 + gap)
-                _cells(ax, left, 38 + high * j, row[2 * head : 2 * head + 2], 18, letter)
+                left, ink = 54 + head * (36 + gap), letter * (way != "uncut")
+                _cells(ax, left, 38 + high * j, row[2 * head : 2 * head + 2], 18, ink)
         own = way == "cut, dim=1"
         shown = (weights[:1].mT if own else weights).tolist()
         for head, column in enumerate(shown):

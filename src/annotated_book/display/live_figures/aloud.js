@@ -3,7 +3,7 @@
 // words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each; silent: [layer, head] of those
 // of each that give nothing
 // reshaped: the index of the one that merges by a reshape alone, if any does
-// text: what they go on with, {} for its ending; endings: to choose from, after lead; names: of the tellers
+// text: what they go on with, {} for its ending; endings: to choose from, after lead; names: of the tellers; inks: letters of their colours
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
@@ -14,7 +14,7 @@ export default {
   async render({ model, el }) {
     const data = model.get("data");
     const { words, edge, longest, shapes, heads, silent, reshaped, layers } = data;
-    const { text, endings, lead, names } = data;
+    const { text, endings, lead, names, inks } = data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
     const weights = unpack(await answer.arrayBuffer(), shapes);
@@ -70,7 +70,9 @@ export default {
       told.forEach((line, i) => {
         const { all, begin } = texts[i];
         const given = written(all.slice(1, begin));
-        line.replaceChildren(given && `${given} `, element("b", {}, written(all.slice(begin))));
+        const style = `color: var(--aa-${inks[i]})`;
+        const added = element("b", { style }, written(all.slice(begin)));
+        line.replaceChildren(given && `${given} `, added);
       });
     }
 

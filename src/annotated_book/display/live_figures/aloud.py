@@ -24,6 +24,7 @@ def aloud(
     silent: Sequence[Sequence[tuple[int, int]]] = (),
     reshaped: int = -1,
     lead: str = "it was",
+    inks: Sequence[str] = "hdnm",
     name: str,
 ) -> Output:
     """Show how models go on with a text, word after word; alive, with any of its endings.
@@ -42,6 +43,7 @@ def aloud(
         silent: of each model (layer, head) of the heads whose output is 0; none by default.
         reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
         lead: words before the endings, alive.
+        inks: the letters whose colours the words of each model have.
         name: the figure's name, see ``finish``.
     """
     step = len(tellers) + 2
@@ -55,7 +57,7 @@ def aloud(
             said = go_on(model, [edge, *begin.split()], words, longest=longest)
             first = " ".join(said).partition(" .")[0] + "."
             ax.text(0, step * i + j + 1, who, fontsize=12, va="center")
-            ink = COLOURS["hdnm"[j]]
+            ink = COLOURS[inks[j]]
             ax.text(1, step * i + j + 1, first, fontsize=13, weight="bold", color=ink, va="center")
             told.append(f"{who}: {first}")
     ax.set(xlim=(0, 4), ylim=(2 * step - 1.5, -0.5))
@@ -73,6 +75,7 @@ def aloud(
         "text": text,
         "endings": list(endings),
         "lead": lead,
+        "inks": list(inks[: len(tellers)]),
         "names": list(tellers),
     }
     rows = len(tellers)

@@ -29,7 +29,7 @@ export function attend([queries, keys, values], output, way, who) {
 const [LEFT, WIDE, PITCH, TOP, APART, RIGHT, WIDTH] = [62, 30, 25, 66, 14, 212, 356];
 const WAYS = ["uncut", "cut, dim=0", "cut, dim=1"];
 const AXES = ["(n, h · d)", "(h, n, d)", "(n, h, d)"];
-const COLOURS = ["var(--aa-h)", "var(--aa-d)"];
+const COLOURS = ["var(--aa-h)", "var(--aa-d)"]; // of what is cut
 const BOLD = { "font-weight": "bold" };
 
 const cell = (text, x, y, [width, height], fill, strong, more) => [
@@ -58,6 +58,7 @@ export default {
       const [query, keys] = [sheets[last][0][who], sheets[last][1]];
       const [high, strip] = [way === 2 ? PITCH - 7 : PITCH, WIDE * half];
       const head = (i) => Math.floor(i / half);
+      const ink = (g) => (way ? COLOURS[g] : "#808080");
       const at = (i) => LEFT + WIDE * i + (way === 1 ? APART * head(i) : 0);
       const top = (j) => TOP + j * PITCH + (way === 2 ? 3 : 0);
       const row = (each, j) => {
@@ -70,10 +71,10 @@ export default {
           name(each, top(j) + high / 2 + 4.5, j === who && BOLD),
           ...keys[j].flatMap((x, i) => {
             const text = heard ? `${query[i]}·${x}` : x;
-            return cell(text, at(i), top(j), [WIDE, high], COLOURS[head(i)], 0.16, faint);
+            return cell(text, at(i), top(j), [WIDE, high], ink(head(i)), 0.16, faint);
           }),
           ...(heard ? sums : []).flatMap((score, g) => {
-            const [x, colour] = [RIGHT + 72 * g, way ? COLOURS[g] : "#808080"];
+            const [x, colour] = [RIGHT + 72 * g, ink(g)];
             const share = weights[g].toFixed(2);
             const strong = 0.06 + 0.6 * weights[g];
             return [
@@ -90,19 +91,19 @@ export default {
       ][way]();
       const got = features.map((feature, i) => `${feature} ${gets[i].toFixed(2)}`);
       root.replaceChildren(
-        ...[0, 1].map((g) => label(`head ${g + 1}`, at(g * half) + strip / 2, 14)),
+        ...(way ? [0, 1] : []).map((g) => label(`head ${g + 1}`, at(g * half) + strip / 2, 14)),
         ...found.flatMap((_, g) => [
-          label(way ? `head ${g + 1}` : "both heads", RIGHT + 34 + 72 * g, 14),
+          label(way ? `head ${g + 1}` : "uncut", RIGHT + 34 + 72 * g, 14),
           label("sum", RIGHT + 13 + 72 * g, 40),
           label("weight", RIGHT + 48 + 72 * g, 40),
         ]),
         name(`${words[who]} asks`, 40, BOLD),
-        ...query.flatMap((x, i) => cell(x, at(i), 24, [WIDE, 24], COLOURS[head(i)], 0.4)),
+        ...query.flatMap((x, i) => cell(x, at(i), 24, [WIDE, 24], ink(head(i)), 0.4)),
         ...[...words.slice(0, -1), last].flatMap(row),
         ...frames,
         name(`${words[who]} gets`, low + 28, BOLD),
         ...got.flatMap((text, g) =>
-          cell(text, LEFT + 100 * g, low + 12, [96, 24], COLOURS[g], 0.16, BOLD),
+          cell(text, LEFT + 100 * g, low + 12, [96, 24], ink(g), 0.16, BOLD),
         ),
       );
       const same = Math.abs(gets[0] - gets[1]) < 0.005;
