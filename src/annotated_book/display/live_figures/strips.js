@@ -2,8 +2,7 @@
 //
 // choices: of each its name, its options, and whether they are buttons or a list
 // lines: words, and the numbers of the choices that stand among them; start: an option of each choice
-// rows: names, each with the row that it should equal, and a row that it may equal instead; or -1; one without a
-//   name is not drawn
+// rows: names, each with the row that it should equal, and a row that it may equal instead; or -1
 // found: under the options, joined by spaces, the text of each row; split: what lies between its cells
 import { button, element, readout, select } from "./host/figure.js";
 
@@ -33,15 +32,13 @@ export default {
       const all = found[at.join(" ")].map((text) => text.split(split));
       const told = [];
       strips.replaceChildren(
-        ...rows.flatMap(([name, of, or], i) => {
-          if (!name) return [];
+        ...rows.map(([name, of, or], i) => {
           const marked = marks(all[i], all[of], all[or]);
           const [same, copied] = ["same", "copied"].map(
             (what) => marked.filter((mark) => mark === what).length,
           );
-          const [single, count] = [same ? "right" : "wrong", all[of]?.length];
-          const many = `${same} of ${count} right${or < 0 ? "" : `, ${copied} copied`}`;
-          if (of >= 0) told.push(`${name}: ${count > 1 ? many : single}`);
+          const copies = or < 0 ? "" : `, ${copied} copied`;
+          if (of >= 0) told.push(`${name}: ${same} of ${all[of].length} right${copies}`);
           const cells = all[i].map((text, j) => element("i", { class: `aa-${marked[j]}` }, text));
           return element("div", {}, element("span", {}, name), ...cells);
         }),
@@ -49,7 +46,7 @@ export default {
       said.textContent = `${told.join("; ")}.`;
       strips.setAttribute(
         "aria-label",
-        rows.flatMap(([name], i) => (name ? `${name}: ${all[i].join(split)}` : [])).join("; "),
+        rows.map(([name], i) => `${name}: ${all[i].join(split)}`).join("; "),
       );
       made.forEach((each, i) => {
         if (each.length > 1)

@@ -18,10 +18,7 @@ class Choice(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A row: the row that it should equal, and one that it may equal instead; -1: none.
-
-    One without a name is not drawn.
-    """
+    """A row: the row that it should equal, and one that it may equal instead; -1: none."""
 
     name: str
     right: int = -1
@@ -37,7 +34,6 @@ def strips(
     split: str = "",
     room: tuple[int, int],
     name: str,
-    more: str = "",
 ) -> Output:
     """Draw rows of cells, those that are right and those that are not; alive, for every choice.
 
@@ -49,7 +45,6 @@ def strips(
         split: what lies between the cells of a text; by default, each sign is one.
         room: as in ``live``.
         name: the figure's name, see ``finish``.
-        more: what the still says besides, about other options.
     """
     start = tuple(choice.start for choice in choices)
     all_cells = [text.split(split) if split else list(text) for text in found[start]]
@@ -58,11 +53,10 @@ def strips(
         marked = marks(
             mine, all_cells[right] if right >= 0 else None, all_cells[other] if other >= 0 else []
         )
-        if title:
-            drawn += _row(title, mine, marked)
-            lines_told.append(f"{title}: {text}")
+        drawn += _row(title, mine, marked)
+        lines_told.append(f"{title}: {text}")
     chosen = ", ".join(f"{x.name} {x.options[x.start]}" for x in choices)
-    alt = f"{chosen}. {'; '.join(lines_told)}. {more}".strip()
+    alt = f"{chosen}. {'; '.join(lines_told)}."
     still = f'<div class="aa-strips" role="img" aria-label="{escape(alt)}">{drawn}</div>'
     data = {
         "choices": [[x.name, list(x.options), x.kind] for x in choices],
@@ -72,7 +66,7 @@ def strips(
         "found": {" ".join(map(str, at)): list(texts) for at, texts in found.items()},
         "split": split,
     }
-    shown = told(still, escape(f"{chosen}. {more}".strip()))
+    shown = told(still, escape(f"{chosen}."))
     return live(figure(name, shown, alt), "strips", data, room=room)
 
 
