@@ -142,12 +142,17 @@ def answers(model: nn.Module, asked=ASKED) -> list[str]:
 
 
 # %% tags=["fold-input"]
-def named(model: nn.Module, asked=ASKED) -> list[float]:
+def shares(answered: list[str], asked=ASKED) -> list[float]:
     """Give the shares of answers that name the one meant, the other, a third word."""
     found = []
-    for word, (_, meant, other, _) in zip(answers(model, asked), asked):
+    for word, (_, meant, other, _) in zip(answered, asked):
         found.append([word == meant, word == other, word not in (meant, other)])
     return torch.tensor(found).float().mean(0).tolist()
+
+
+def named(model: nn.Module, asked=ASKED) -> list[float]:
+    """Give these shares of a model's answers."""
+    return shares(answers(model, asked), asked)
 
 
 # %% tags=["fold-input"]
@@ -252,43 +257,69 @@ print("✓ Without “it” every answer stays right; without the quality, half 
 # patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If the model then
 # names the other one, that row carried the answer.
 
-# %% tags=["fold-input"]
-question, twin = of_the_book[0], of_the_book[2]
-ids = ten.as_ids([each[0].split() for each in (twin, question)])
-entered = [entering(model, ids, layer) for layer in (0, 1)]
-differ = torch.stack([(x[0] != x[1]).any(-1)[-6:] for x in entered])
-plain = answers(model, [twin, question])
-with put(model, 1, -1, entered[1][:1, -1]):
-    (patched_answer,) = answers(model, [question])
-assert (*plain, patched_answer) == ("milk", "cat", "milk")
-parts = tuple(each[0].split()[-6:] for each in (twin, question))
-caption = "Grey: the same in both runs. Under the causal mask, no row sees a later word."
-display.two_runs(
-    parts, (*plain, patched_answer), differ, name="activation-patching", caption=caption
-)
-
-# %% [markdown]
-# Four rows differ before layer 2. Patch each of them, in all 192 questions:
-
 
 # %%
-def patched_rows(model: nn.Module, layer: int, place: int, asked=ASKED) -> list[float]:
-    """Say what is named when a row comes from the twin."""
+def patched_rows(model: nn.Module, layer: int, place: int, asked=ASKED) -> list[str]:
+    """Answer with a row that comes from the twin."""
     ids = ten.as_ids([text.split() for text, *_ in asked])      # (b, n)
     rows = entering(model, ids[twins(asked)], layer)[:, place]  # (b, e)
     with put(model, layer, place, rows):
-        return named(model, asked)
+        return answers(model, asked)
+
+
+# %% [markdown]
+# Now find that row. Each box is a row of the run of *thirsty*; press it, and it comes from the twin's run, the one of
+# *sweet*. The box then shows how often the other one is named, in all 192 questions. Before layer 1 the two runs differ
+# in a single row. **Before layer 2, which one would you press first?**
 
 
 # %% tags=["fold-input"]
+def runs_of(model: nn.Module, asked: list, text: str, heads=(), rows=True) -> display.Runs:
+    """Exchange each head, and each row, of all questions with their twins."""
+    number = next(i for i, each in enumerate(asked) if text in each[0])
+    own, twin = (asked[i][0].split() for i in (number, twins(asked)[number]))
+    ids, plain = ten.as_ids([each[0].split() for each in asked]), answers(model, asked)
+
+    def swap(name: str, found: list[str]) -> display.Swap:
+        answer = found[number] if found else ""
+        return display.Swap(name, answer, shares(found or plain, asked))
+
+    lines = {}
+    for layer in (1, 0):
+        if heads:
+            lines[f"layer {layer + 1}"] = [
+                swap(head, patched_heads(model, head, asked=asked))
+                for head in heads[2 * layer : 2 * layer + 2]
+            ]
+        if rows:
+            entered = entering(model, ids, layer)  # (b, n, e)
+            differ = (entered != entered[twins(asked)]).any(-1).any(0)
+            lines[f"before layer {layer + 1}"] = [
+                swap(own[i], patched_rows(model, layer, i, asked) if differ[i] else [])
+                for i in range(-6, 0)
+            ]
+    before, answer = "… " + " ".join(own[2:-6]), plain[number]
+    numbers = shares(plain, asked)
+    return display.Runs(len(asked), before, own[-6:], twin[-6:], answer, numbers, lines)
+
+
+# %% tags=["fold-input"]
+twin = of_the_book[2]
+runs = {"about a thing": runs_of(model, ASKED, "cat drank milk because it was thirsty")}
+caption = "First model. No row sees a later word, so up to “was” both runs are alike."
+display.exchange(runs, name="activation-patching", caption=caption)
+
+# %% tags=["proof"]
 AFTER = {"the quality": -4, "“.”": -3, "“so”": -2, "“the”": -1}
-bars = {what: patched_rows(model, 1, place) for what, place in AFTER.items()}
-caption = "A row of the twin, put in before layer 2. First model."
-display.kinds_of_answers({"": bars}, name="patched-rows", caption=caption)
+for what, place in AFTER.items():
+    for layer, carries in enumerate(("the quality", "“the”")):
+        found = shares(patched_rows(model, layer, place))
+        assert found == ([0, 1, 0] if what == carries else [1, 0, 0])
+print("✓ Before each layer one row turns all 192 answers, and no other row turns any.")
 
 # %% [markdown]
-# One row carries all of it: that of the last *the*, about to name somebody. So layer 1 has brought the news from the
-# quality to *the*. By which head? And who fetches the name?
+# That of the last *the*, about to name somebody: it turns every answer, and no other row turns any. So layer 1 has brought
+# the news from the quality to *the*. By which head? And who fetches the name?
 
 # %% [markdown] name="take-it-away"
 # ## Take it away
@@ -437,6 +468,7 @@ print("✓ Nearly all its wrong answers name the second animal.")
 #
 # So what does 1.1 do, and what 2.2? Silencing shows what is **needed**. To see what is **enough**, patch a head: it
 # alone hands on what it hands on in the twin. If the other one is named now, this head turned the answer by itself.
+# Press 1.1, then 2.2, and then both again between two animals:
 
 
 # %% tags=["fold-input"]
@@ -447,10 +479,10 @@ def said(model: nn.Module, asked: list) -> Tensor:
     return torch.stack([handed_on(model, part, ids) for part in parts]).movedim(3, 1)
 
 
-def patched_heads(model: nn.Module, *heads: str, asked: list = ASKED) -> list[float]:
-    """Say what is named when heads hand on what they hand on in the twin."""
+def patched_heads(model: nn.Module, *heads: str, asked: list = ASKED) -> list[str]:
+    """Answer with heads that hand on what they hand on in the twin."""
     with without(model, *heads, values=said(model, asked)[:, :, twins(asked)]):
-        return named(model, asked)
+        return answers(model, asked)
 
 
 @torch.no_grad()
@@ -462,19 +494,18 @@ def looks(model: nn.Module, asked=ASKED) -> Tensor:
 
 
 # %% tags=["fold-input"]
-groups = {
-    f"about {what}": {
-        f"only {head} patched": patched_heads(model, head, asked=asked)
-        for head in ("1.1", "2.2")
-    }
+examples = {"a thing": "cat drank milk because it was thirsty"}
+examples["two animals"] = "fox chased the dog because it was hungry"
+runs = {
+    f"about {what}": runs_of(model, asked, examples[what], HEADS, rows=False)
     for what, asked in sets.items()
 }
-display.kinds_of_answers(groups, name="first-model-s-heads", caption="First model.")
+display.exchange(runs, name="first-model-s-heads", caption="First model.")
 
 # %% tags=["proof"]
-for asked, bars in zip(sets.values(), groups.values()):
-    assert bars["only 1.1 patched"] == [0, 1, 0]
-    assert bars["only 2.2 patched"][1] > 0.35
+for asked in sets.values():
+    assert shares(patched_heads(model, "1.1", asked=asked), asked) == [0, 1, 0]
+    assert shares(patched_heads(model, "2.2", asked=asked), asked)[1] > 0.35
     before = looks(model, asked)[3].argmax(-1)  # (b,)
     assert (before != before[twins(asked)]).float().mean() > 0.97
     with without(model, "1.1"):
@@ -483,8 +514,7 @@ for asked, bars in zip(sets.values(), groups.values()):
 WHO, OTHER, QUALITY, SO = 2, 4, 8, 10  # their places, if a thing is in question
 acts = torch.tensor([acts for *_, acts in ASKED])
 assert looks(model)[3].argmax(-1).equal(torch.where(acts, WHO, OTHER))
-with without(model, "2.2", values=said(model, ASKED)[:, :, twins(ASKED)]):
-    found = torch.tensor([word in ten.ANIMALS for word in answers(model)]).float()
+found = torch.tensor([x in ten.ANIMALS for x in patched_heads(model, "2.2")]).float()
 assert min(found[acts].mean(), found[~acts].mean()) > 0.75  # 2.2 brings a thing; an animal
 print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 is there.")
 
@@ -522,23 +552,29 @@ display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another seed, other first
 # numbers, and as low a loss. (It was not drawn by lot: of the five that I trained, the book brings two whose ways differ.)
-# The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Patch the
-# same four rows before layer 2. Which one carries the answer here?
+# The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Press the rows
+# before layer 2 again. Which one carries the answer here?
 
 # %% tags=["fold-input"]
-rows = {what: patched_rows(second, 1, place) for what, place in AFTER.items()}
-caption = "A row of the twin, put in before layer 2. Second model, the 192 questions."
-display.kinds_of_answers({"": rows}, name="second-model-s-rows", caption=caption)
+examples["a thing"] = "dog drank milk because it was thirsty"
+runs = {
+    f"about {what}": runs_of(second, asked, examples[what], HEADS)
+    for what, asked in sets.items()
+}
+display.exchange(runs, name="second-model-s-rows", caption="Second model.")
 
 # %% tags=["proof"]
+rows = {what: shares(patched_rows(second, 1, place)) for what, place in AFTER.items()}
 assert rows["the quality"][1] > 0.9
 assert rows["“the”"] == rows["“so”"] == rows["“.”"] == named(second)
 assert rows["“the”"][1] == 0
-animals = {what: patched_rows(second, 1, place, FAIR) for what, place in AFTER.items()}
-assert min(animals["“so”"][1], animals["the quality"][1]) > 0.4 > 0.1 > animals["“the”"][1]
-assert patched_heads(second, "1.1", "1.2", asked=FAIR)[1] > 0.5
+animals = {
+    what: shares(patched_rows(second, 1, place, FAIR), FAIR)
+    for what, place in AFTER.items()
+}
+assert min(animals["“so”"][1], animals["the quality"][1]) > 0.35 > 0.1 > animals["“the”"][1]
 for asked in sets.values():
-    assert patched_heads(second, "2.1", asked=asked)[0] < 0.1
+    assert shares(patched_heads(second, "2.1", asked=asked), asked)[0] < 0.1
     with without(second, "2.1"):
         one, two, _ = named(second, asked)
         assert one == two
@@ -546,8 +582,8 @@ for asked in sets.values():
 print("✓ Without the first head of layer 2, the second model always names who acts.")
 
 # %% [markdown]
-# That of the quality: layer 1 has moved nothing, and the news is still where it came in. So what does *the* do in layer
-# 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
+# About a thing, that of the quality: layer 1 has moved nothing, and the news is still where it came in. (About two animals
+# it is less tidy: two rows turn about half of the answers each.) So what does *the* do in layer 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
 # acts, before the quality has a say. Half of the time that is wrong.
 
 
@@ -570,7 +606,7 @@ assert early["second model"][1] > 0.8
 print("✓ In the second model the first layer names who acts, in nearly every question.")
 
 # %% [markdown]
-# Who puts it right? One head of layer 2:
+# Who puts it right? One head of layer 2. Its press leaves hardly an answer as it was:
 
 # %% tags=["fold-input"]
 seen = looks(second)
@@ -661,9 +697,9 @@ print("✓ What tired means depends on the model.")
 # %% [markdown] name="three-more"
 # ## Five models
 #
-# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. And the others?
-# `make seeds` has trained three more. In each, silence the head without which least of the choice is left. If nothing else
-# decides, blue and orange are equally long in both bars. In how many of the three are they?
+# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. `make seeds` has
+# trained three more. Has each of them such a head, too? Below, each of the three is without the head whose loss leaves least
+# of the choice. If none is left, blue and orange are equally long in both bars. In how many of the three are they?
 #
 # <details name="seat"><summary>In all three.</summary>
 #

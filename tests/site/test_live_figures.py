@@ -753,6 +753,26 @@ def brief(weight):
     return "" if weight < 0.045 else "1" if weight >= 0.995 else f"{weight:.2f}"[1:]
 
 
+def exchange(data):
+    ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
+    told = "Of 192 questions: the one meant {:.2f}, the other {:.2f}, a third word {:.2f}."
+    plain, turned = heads.shares(heads.answers(ten.shipped(0))), {".aa-turned": ["cat"]}
+    yield None, [f"Nothing exchanged yet. {told.format(*plain)}"], turned
+    for word, place, layer in [
+        ("so", -2, 2),
+        ("the", -1, 2),
+        ("thirsty", -4, 2),
+        ("thirsty", -4, 1),
+    ]:
+        shares = heads.shares(heads.patched_rows(ten.shipped(0), layer - 1, place))
+        name = f"The row of “{word}” before layer {layer}"
+        answer = "cat milk" if shares[1] == 1 else "cat"
+        lit = {".aa-exchange [aria-pressed=true]": [f"{shares[1]:.2f}"], ".aa-turned": [answer]}
+        yield ("button", name, ""), [f"{name} from the twin. {told.format(*shares)}"], lit
+    alike = ("button", "The row of “it” before layer 1", "Enter")
+    yield alike, [f"(the same in both runs). {told.format(*plain)}"], {".aa-turned": ["cat"]}
+
+
 def tiles_visited(data):
     scores, values = (torch.tensor(data[name]).double() for name in ("scores", "values"))
     for done, is_causal, step in [
@@ -1051,6 +1071,23 @@ def test_two_read_a_story_of_their_own_aloud(visit):
     expect(frame.get_by_role("status")).not_to_contain_text("model A: cat wanted more")
     for text in told.all_text_contents():
         assert words >= set(text.replace(".", " .").split()) >= {"."}
+
+
+def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
+    page = visit("chapters/questions-to-heads/")
+    ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
+    asked = heads.questions("chased", "feared", "carried")
+    for place, seed in ((1, 0), (2, 4)):
+        frame = page.locator("[data-live=exchange]").nth(place)
+        frame.scroll_into_view_if_needed()
+        frame.get_by_role("button", name="about two animals").click()
+        expect(frame.get_by_role("status")).to_contain_text("Nothing exchanged yet. Of 360")
+        for head in heads.HEADS:
+            found = heads.patched_heads(ten.shipped(seed), head, asked=asked)
+            meant, other, third = heads.shares(found, asked)
+            frame.get_by_role("button", name=f"Head {head}").click()
+            said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
+            expect(frame.get_by_role("status")).to_contain_text(said)
 
 
 def test_a_word_says_whom_it_can_hear(visit):

@@ -1,4 +1,4 @@
-"""Two runs of a model side by side, what is answered then, and on which way it came."""
+"""What is answered, and on which way the answer came."""
 
 from collections.abc import Mapping, Sequence
 from math import atan2, degrees
@@ -6,77 +6,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
-from torch import Tensor
 
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
-_WIDE, _LEFT, _APART = 49, 100, 70  # a column, the first run's left edge, from run to run
-_LEVELS = (34, 92)  # where the rows that enter the two layers stand
 _KINDS = (("the one meant", "n"), ("the other", "h"), ("a third word", "b"))
-
-
-def two_runs(
-    words: tuple[Sequence[str], Sequence[str]],
-    answers: tuple[str, str, str],
-    differ: Tensor,
-    *,
-    name: str,
-    caption: str,
-) -> Output:
-    """Draw a question and its twin, and the row that is carried over: the last before layer 2.
-
-    Args:
-        words: the last words of the twin, and of the question.
-        answers: to the twin, to the question, and to the question after the exchange.
-        differ: (2, n) booleans, whether the rows that enter a layer differ between the two.
-        name: the figure's name, see ``finish``.
-        caption: HTML under the figure.
-    """
-    n = len(words[0])
-    run = n * _WIDE
-    starts = (_LEFT, _LEFT + run + _APART)
-    drawing, (ax,) = panels(starts[1] + run + 10, 224)
-    ax.set(xlim=(0, starts[1] + run), ylim=(-12, 206))
-    ax.axis("off")
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
-    for layer, y in enumerate(_LEVELS):
-        ax.text(_LEFT - 12, y, f"before layer {layer + 1}", **middle | {"ha": "right"})
-    for which, (start, letter) in enumerate(zip(starts, "hn", strict=True)):
-        title = ("the twin", "the question")[which]
-        ax.text(start + run / 2, 196, title, color=COLOURS[letter], **middle)
-        for layer, y in enumerate(_LEVELS):
-            _draw_box(ax, start + 2, y + 19, run - 4, 20, FAINT, 0.12)
-            ax.text(start + run / 2, y + 29, f"layer {layer + 1}", color=COLOURS["b"], **middle)
-            for j in range(n):
-                given = which == 1 and layer == 1 and j == n - 1  # comes from the twin
-                own = letter if differ[layer, j] else "b"
-                colour = COLOURS["h" if given else own]
-                _draw_box(ax, start + j * _WIDE + 5, y - 11, _WIDE - 10, 22, colour, 0.55)
-        for j, word in enumerate(words[which]):
-            own = letter if differ[0, j] else "b"
-            ax.text(start + (j + 0.5) * _WIDE, 2, word, color=COLOURS[own], **middle)
-    ends = [start + (n - 0.5) * _WIDE for start in starts]
-    way: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 13, "linewidth": 2}
-    bend = "arc3,rad=-0.28"
-    start_at, end_at = (ends[0] + 20, 103), (ends[1] - 14, 105)
-    carried = FancyArrowPatch(start_at, end_at, connectionstyle=bend, color=COLOURS["h"], **way)
-    ax.add_patch(carried)
-    ax.text(ends[0], 154, answers[0], color=COLOURS["h"], fontweight="bold", **middle)
-    ax.text(ends[1], 154, answers[1], color=COLOURS["n"], **middle)
-    ax.plot([ends[1] - 14, ends[1] + 14], [153, 153], color=COLOURS["n"], linewidth=1.5)
-    ax.text(ends[1], 173, answers[2], color=COLOURS["h"], fontweight="bold", **middle)
-    apart = [
-        ", ".join(word for word, its in zip(words[1], row, strict=True) if its)
-        for row in differ.tolist()
-    ]
-    alt = (
-        f"Two runs side by side, “{' '.join(words[0])}” and “{' '.join(words[1])}”. Before layer 1 "
-        f"their rows differ at: {apart[0]}; before layer 2 at: {apart[1]}. The row of the last "
-        f"word before layer 2 is carried from the first run into the second, whose answer "
-        f"flips from {answers[1]} to {answers[2]}."
-    )
-    return finish(drawing, name=name, alt=alt, caption=caption)
 
 
 def kinds_of_answers(

@@ -31,6 +31,7 @@ from annotated_book.display import house as houses
 from annotated_book.display.live_figures import (
     cache_filling,
     call_bytes,
+    exchange,
     mask_merger,
     reach,
     strips,
@@ -563,6 +564,25 @@ def test_a_strip_says_of_each_cell_what_it_is(split):
         given_to = [cells[mine]] + [cells[i] if i >= 0 else None for i in (right, other)]
         expected = strips.marks(given_to[0], given_to[1], given_to[2] or [])
         assert script("strips")("marks", *given_to) == expected
+
+
+def test_what_is_exchanged_is_told_with_how_often_it_turns_the_answer():
+    lines = {
+        "layer 1": [exchange.Swap("1.1", "milk", [0.0, 1.0, 0.0])],
+        "before layer 1": [
+            exchange.Swap("it", "", [1.0, 0.0, 0.0]),
+            exchange.Swap("sweet", "cat", [0.75, 0.2, 0.05]),
+        ],
+    }
+    words = ["it", "thirsty"], ["it", "sweet"]
+    runs = exchange.Runs(192, "… drank milk", *words, "cat", [1.0, 0.0, 0.0], lines)
+    one = exchange.exchange({"about a thing": runs}, name="try")
+    assert one.text.endswith("twin. layer 1: 1.1 1.00; before layer 1: sweet 0.20.")
+    assert [x.text for x in parse(one).select("i")] == ["1.1: 1.00", "", "0.20"]
+    assert parse(one).select_one("em").text == "sweet"
+    two = exchange.exchange({"first": runs, "second": runs}, name="try")
+    assert "; second, layer 1: 1.1 1.00" in two.text
+    assert [each["name"] for each in given(two)["runs"]] == ["first", "second"]
 
 
 def test_a_set_of_wheels_finds_its_verdict():

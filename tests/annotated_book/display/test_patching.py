@@ -1,28 +1,14 @@
-"""Figures of what is exchanged between two runs, and of what the answers then are."""
+"""Figures of what is answered, and on which way."""
 
 import re
 
-import torch
-
 from annotated_book import display
 
-WORDS = (["it", "sweet", "the"], ["it", "thirsty", "the"])
-DIFFER = torch.tensor([[False, True, False], [False, True, True]])
+WORDS = ["it", "sweet", "the"]
 
 
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
-
-
-def test_two_runs_say_where_they_differ_and_how_the_answer_flips():
-    figure = display.two_runs(
-        WORDS, ("milk", "cat", "milk"), DIFFER, name="runs", caption="Grey: the same."
-    )
-    assert "before layer 1 their rows differ at: thirsty" in figure.text.replace("B", "b")
-    assert "before layer 2 at: thirsty, the." in figure.text
-    assert "flips from cat to milk" in figure.text
-    assert texts(figure).count("milk") == 2
-    assert "Grey: the same." in figure.html
 
 
 def test_bars_of_answers_write_what_is_wide_enough():
@@ -43,6 +29,6 @@ def test_bars_in_groups_tell_their_group_and_share_one_legend():
 
 def test_the_way_of_an_answer_names_each_hop_in_the_picture_and_in_words():
     hops = [(0, 1, "1.1 reads", "m"), (1, 0, "2.2 points", "d")]
-    figure = display.way_of_an_answer(WORDS[0], hops, "milk", name="way")
+    figure = display.way_of_an_answer(WORDS, hops, "milk", name="way")
     assert "layer 1, from sweet: 1.1 reads; layer 2, from it: 2.2 points" in figure.text
     assert {"it", "sweet", "the", "milk", "1.1 reads", "2.2 points"} <= {*texts(figure)}
