@@ -194,11 +194,9 @@ print("✓ All 192 answers name the one meant.")
 # Whoever settles the matter can do without it.
 #
 # </details>
-#
-# A hook does that, a function that PyTorch calls before a module runs:
 
 
-# %%
+# %% tags=["fold-input"]
 @contextmanager
 def put(model: nn.Module, layer: int, place: int, rows: Tensor) -> Iterator[None]:
     """Let other rows enter a layer at one place."""
@@ -255,7 +253,7 @@ print("✓ Without “it” every answer stays right; without the quality, half 
 #
 # Between the two layers every word has a row. Which of them carries the answer? **To patch a row** (*activation
 # patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If the model then
-# names the other one, that row carried the answer.
+# names the other one, that row carried the answer. In code, with `put`, a hook that lets other rows enter a layer:
 
 
 # %%
@@ -318,8 +316,8 @@ for what, place in AFTER.items():
 print("✓ Before each layer one row turns all 192 answers, and no other row turns any.")
 
 # %% [markdown]
-# That of the last *the*, about to name somebody: it turns every answer, and no other row turns any. So layer 1 has brought
-# the news from the quality to *the*. By which head? And who fetches the name?
+# Before layer 2 it is that of the last *the*, about to name somebody. So layer 1 has brought the news from the quality to *the*. By which head?
+# And who fetches the name?
 
 # %% [markdown] name="take-it-away"
 # ## Take it away
@@ -419,13 +417,13 @@ print(
 
 # %% [markdown]
 # So something else in the model knows the kind. And all of my 192 questions are *about a thing*: one of the two is an
-# animal, the other one is food or drink. Whoever knows the kind cannot name the wrong one! In court these are **leading
-# questions**: half of the answer stands in them.
+# animal, the other one food or drink. Whoever knows the kind cannot name the wrong one! In court these are **leading
+# questions**.
 #
 # This world has questions *about two animals*, too. The first chases, fears or carries the second, and the kind says
 # nothing. Silence 2.2 again, where the **first** animal is meant. What will the model say most often?
 #
-# <details name="fair"><summary>A third animal, as it said *juice* for *milk*.</summary>
+# <details name="fair"><summary>A third animal, as it said “juice” for “milk”.</summary>
 #
 # That would be the name lost and the choice kept. It happens, but seldom.
 #
@@ -582,8 +580,8 @@ for asked in sets.values():
 print("✓ Without the first head of layer 2, the second model always names who acts.")
 
 # %% [markdown]
-# About a thing, that of the quality: layer 1 has moved nothing, and the news is still where it came in. (About two animals
-# it is less tidy: two rows turn about half of the answers each.) So what does *the* do in layer 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
+# About a thing, that of the quality: the news is still where it came in. (About two animals two rows turn about half of the
+# answers each.) So what does *the* do in layer 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
 # acts, before the quality has a say. Half of the time that is wrong.
 
 
@@ -606,7 +604,7 @@ assert early["second model"][1] > 0.8
 print("✓ In the second model the first layer names who acts, in nearly every question.")
 
 # %% [markdown]
-# Who puts it right? One head of layer 2. Its press leaves hardly an answer as it was:
+# Who puts it right? One head of layer 2: press 2.1, and next to no answer stays as it was.
 
 # %% tags=["fold-input"]
 seen = looks(second)
@@ -691,8 +689,7 @@ print("✓ What tired means depends on the model.")
 
 # %% [markdown]
 # The second model goes by the verb: tired is who chased, and who was feared or carried. My explanation fits one model of
-# two. No story of this world holds such a text, so no loss could have warned you. Two models that give the same answers
-# to nearly all of our questions need not agree outside.
+# two. No story of this world holds such a text, so no loss could have warned you.
 
 # %% [markdown] name="three-more"
 # ## Five models
@@ -745,13 +742,12 @@ for each, head in ((model, "1.1"), (second, "2.1")):
 print("✓ In each of the three, whichever head you silence, some choice is left.")
 
 # %% [markdown]
-# In none: in the fifth only a little of the choice is left, in the other two much. So *one head decides* was a sentence
-# about two files of numbers. (All of this with one filler, the mean over all words; [another
-# one](#cell-id=deeper-another-value) leaves more.)
+# In none. So *one head decides* was a sentence about two files of numbers. (All of this with one filler, the mean over all
+# words; [another one](#cell-id=deeper-another-value) leaves more.)
 #
-# What is left, in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half
-# do. The quality had to count, since nothing else tells twins apart. That *it* does not count has come out alike in every
-# model; which head does the work has not. That is less than I hoped to tell you, and it has held.
+# What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
+# The quality had to count, since nothing else tells twins apart. That *it* does not count has come out alike in every
+# model; which head does the work has not. That is less than I hoped to tell you.
 
 # %% [markdown] name="deeper-another-value"
 # <!-- deeper: another value in the place of a head, or of a word -->
@@ -842,8 +838,8 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > - **Is this word needed?** *Blank* it: the average row in its place.
 # > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run. If the answer changes sides, this row
 # >   carries it between two layers.
-# > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`, and see whether the other is
-# >   named as often as the one meant. *Patch* what it hands on, and see whether the answer changes sides.
+# > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`: is the other named as often as
+# >   the one meant? *Patch* what it hands on: does the answer change sides?
 # >
 # > ```python
 # > heads = merged.unflatten(-1, (h, -1)).clone()  # (b, n, h, d)
@@ -851,11 +847,11 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > merged = heads.flatten(-2)                      # (b, n, h * d)
 # > ```
 # >
-# > Three things mislead: a bright line, what stands in the silenced head's place, and questions that give
-# > away half of the answer. Ask a second set of questions, and more seeds than two.
+# > Three things mislead: a bright line, what stands in the silenced head's place, and leading questions. Ask a
+# > second set, and more seeds than two.
 #
-# *It* was never the witness. In a model that writes, the row of *it* cannot know who is meant, and it is hardly
-# needed. The matter is settled from the quality on: in the word that speaks, or on the way there.
+# *It* was never the witness. In a model that writes, the row of *it* cannot know who is meant. The matter is settled from
+# the quality on: in the word that speaks, or on the way there.
 #
 # The storyteller reads and writes one text. [Training](12_training.ipynb) goes back to a model that reads
 # one and writes another, and to a loss that looks perfect while the output is garbage.

@@ -73,8 +73,8 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
         ],
     }
     shown = told(still, "Each number: how often the other one is named. Grey: no difference.")
-    lines = max(len(each.lines) for each in runs.values())
-    room = (40 * lines + 215, 40 * lines + 255)
+    high = 40 * max(len(each.lines) for each in runs.values()) + 44 * (len(runs) > 1)
+    room = (high + 177, high + 252)
     return live(figure(name, shown, alt, caption), "exchange", data, room=room)
 
 
