@@ -8,7 +8,7 @@ import { button, element, readout, svg } from "./host/figure.js";
 
 const [WIDE, HIGH, BAR] = [384, 92, 13]; // of a sentence's drawing, and of a bar in it
 const [LEFT, TOP, FULL] = [4, 58, 210]; // where bars begin, and how wide the longest is
-const [LETTER, LINE] = [6.9, 31]; // how wide a letter of the sentence is, and where it stands
+const [LETTER, LINE] = [8.1, 31]; // how wide a letter of the sentence is, and where it stands
 
 export default {
   render({ model, el }) {
@@ -25,7 +25,8 @@ export default {
       const score = `right in ${open.filter((row) => row.right).length} of ${open.length}.`;
       const foreseen = rows.filter((row, i) => row.says === guesses[i]).length;
       const row = rows[last];
-      const verdict = row && `${row.numbers.join(" : ")}, ${row.says}, and that is ${right(row)}. `;
+      const verdict =
+        row && `${row.numbers.join(" : ")}, ${row.says}, and that is ${right(row)}. ${row.why} `;
       said.textContent = now.round
         ? `${name}: ${score}`
         : open.length

@@ -10,7 +10,7 @@ from annotated_book.display._live import live
 # Where things stand, as in ``duel.js``.
 WIDE, HIGH, BAR = 384, 92, 13
 LEFT, TOP, FULL = 4, 58, 210
-LETTER, LOOK, LINE = 6.9, 16, 31  # how wide, of fixed width; how high all attention is; its foot
+LETTER, LOOK, LINE = 8.1, 16, 31  # how wide, of fixed width; how high all attention is; its foot
 Answer = tuple[Sequence[float], int, Sequence[Mapping[str, float]]]
 
 

@@ -6,7 +6,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from annotated_book.display._html import Output, figure, told
+from annotated_book.display._html import Output, figure
 from annotated_book.display._live import live
 from annotated_book.display.live_figures.lukewarm import written
 
@@ -49,7 +49,7 @@ def glasses(
     said.append(f"You can{'not' * alike} tell one from the other.")
     still = f'<div class="aa-glasses">{"".join(drawn)}</div>'
     alt = f"Two jugs, {' and '.join(names)}, pour into the glass of each head. {' '.join(said)}"
-    content = told(still.replace("<div", f'<div role="img" aria-label="{escape(alt)}"'), "")
+    content = still.replace("<div", f'<div role="img" aria-label="{escape(alt)}"')
     data = {"picture": still, "said": " ".join(said)}
     return live(
         figure(name, content, alt), "glasses", data, room=(395, 710) if writes else (300, 540)
