@@ -92,7 +92,7 @@ read_aloud(COUNTS, GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 #
 # A few stories are not enough to tell, so let each of them write 200, all with the same random numbers. A story is *possible*
 # if the rules of its world can tell it: nobody chases himself, for one. *One animal twice* is the share of deeds that
-# an animal does to itself. Beside them stands one story of each.
+# an animal does to itself. Under the two numbers stands one story of each, red where it leaves the first.
 
 
 # %% tags=["hide-input"]
