@@ -211,10 +211,9 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # ## The key that must stay: the attention sink
 #
 # Let the cache of a trained model forget. SmolLM2, the chat model of [A model of today](26_a_model_of_today.ipynb), was
-# trained with all keys in sight. It reads the beginnings of 16 chapters of this book, 512 tokens of each, and keeps the
-# last 128 keys in each layer. So token 129 is the first that does not see token 1, which is a mere asterisk in each of
-# these texts. The **perplexity**, the exponential of the loss, says from how many equally likely tokens the model seems
-# to choose. What does the perplexity do from token 129 on?
+# trained with all keys in sight. Now each of its layers keeps the last 128 keys alone. So token 129 is the first that does
+# not see token 1, and in the texts that it reads here, token 1 is a mere asterisk. The **perplexity**, the exponential of
+# the loss, says from how many equally likely tokens the model seems to choose. What does it do from token 129 on?
 #
 # <details name="forget"><summary>Next to nothing: one asterisk is missing.</summary>
 #
@@ -223,7 +222,7 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # </details>
 # <details name="forget"><summary>It rises slowly, as more and more is forgotten.</summary>
 #
-# That happens, too, and it is the smaller part: the dashed line shows it.
+# That happens, too, and it is the smaller part: it is the dashed line below.
 #
 # </details>
 # <details name="forget"><summary>It doubles at once.</summary>
@@ -231,6 +230,10 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # Right, and it stays there. Keep this one key beside the window, and most of the damage is repaired.
 #
 # </details>
+#
+# The texts are the beginnings of 16 chapters of this book, 512 tokens of each. Each line has another cache: it keeps the
+# last 128 keys, or these and the very first, or all. Where a line is at 2, the perplexity is twice as large as with all
+# keys. (The losses are recorded; `make seeds ONLY=sinks TRAINED=1` measures them again.)
 
 # %% tags=["fold-input"]
 SINKS = resources.files("annotated_book").joinpath("data/sinks.json")
@@ -242,7 +245,7 @@ mean = {kept: torch.tensor(losses).mean(0) for kept, losses in lines.items()}
 drawn = {(128, 0): ("h", "-"), (128, 1): ("m", "--"), (None, 0): ("n", ":")}
 names = ["the last 128", "the last 128, and the first", "all keys"]
 later = [f"{mean[kept][8:].mean().exp():.0f}" for kept in [*drawn, (128, 4)]]
-drawing, (ax,) = display.panels(520, 230)
+drawing, (ax,) = display.panels(345, 230)
 for (kept, (letter, look)), name in zip(drawn.items(), names):
     times = (mean[kept] - mean[None, 0]).exp()
     ax.plot(range(8, 512, 16), times, look, color=display.COLOURS[letter], label=name)
@@ -255,29 +258,29 @@ caption = f"Perplexity of tokens 129 to 512 of 16 texts. {said.capitalize()}."
 display.finish(drawing, name="forgets", alt=f"Jumps at 129. {caption}", caption=caption)
 
 # %% [markdown]
-# A window of neighbours makes the perplexity 108 instead of 48. Keep one more key, the first, and it is 55. (The losses
-# are recorded: `make seeds ONLY=sinks TRAINED=1` measures them again.)
+# A window of neighbours makes the perplexity 108 instead of 48. Keep one more key, the first, and it is 55.
 #
 # Why is one key worth so much? Attention never comes back empty: the weights of a query sum to 1, even if no key is
 # what the head looks for. So heads learn to put what they do not need onto some key, and take the one that every query
-# sees, the first. It is called an **attention sink**. Here is what it gets and gives with all keys kept, on average over
-# heads, layers and texts, from token 129 on:
+# sees, the first. It is called an **attention sink**. How much does it get, and how much does it give? With all keys kept,
+# measure the weight that tokens 129 to 512 put on it. And compare the length of its value with the mean of the other 511.
+# Both are averages over heads, layers and texts:
 
 # %% tags=["fold-input"]
 weight, value = (
     sum(run[f"{what} of the first"] for run in whole) / 16 for what in ("weight", "value")
 )
-print(f"the first key gets {weight:.0%} of the weight, among 129 keys or more")
-print(f"its value is {value:.2f} times as long as the average of the others")
+print(f"weight on the first key: {weight:.0%}")
+print(f"length of its value: {value:.2f} of the others'")
 
 # %% [markdown]
-# One key gets 24% of the weight, where an equal share would be less than a hundredth. And its value is short. So a head that
-# finds nothing looks there, and hands over little. When the first key is gone, the softmax gives its weight to the
-# others, with their longer values: the head shouts what it used to whisper.
+# One key gets 24% of the weight, where an equal share would be less than a hundredth. And its value is about a third as
+# long as the others'. So a head that finds nothing looks there, and hands over little. When the first key is gone, the
+# softmax gives its weight to the others, with their longer values: the head shouts what it used to whisper.
 #
-# So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. Other models need four [[Xiao et
-# al., section 3.1](../docs/references.md#xiao-2023)]. **StreamingLLM**, the method of the same paper, also numbers
-# tokens by their place in the cache instead of the text, so that no distance grows beyond those of training [[Xiao et
+# So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. Of four other models, Falcon, MPT
+# and Pythia needed one, too, and Llama-2 7B needed four [[Xiao et al., table 2](../docs/references.md#xiao-2023)].
+# **StreamingLLM**, the method of the same paper, also numbers tokens by their place in the cache instead of the text, so that no distance grows beyond those of training [[Xiao et
 # al., section 3.2](../docs/references.md#xiao-2023)].
 
 # %% [markdown]
