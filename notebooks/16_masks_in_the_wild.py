@@ -44,8 +44,19 @@ told = {name: [*map(str, form.flatten().tolist())] for name, form in forms.items
 display.show(told, columns=sentence)
 
 # %% [markdown]
-# Hugging Face's models take the tokenizer's mask as it is. PyTorch's Transformer layers read theirs as the class does, and in its
-# `attn_mask`, too, True hides. What if you mix the two up? Ask what *milk* looks at:
+# In the class's `attn_mask`, too, True hides, and PyTorch's Transformer layers read their masks as the class does. Now mix the two up: give
+# each the other's mask. What does *milk* look at?
+#
+# <details name="mixed"><summary>Nothing. There is an error.</summary>
+#
+# There is none: shapes and dtypes fit.
+#
+# </details>
+# <details name="mixed"><summary>Only *pad*.</summary>
+#
+# Right.
+#
+# </details>
 
 # %% tags=["hide-input"]
 x = torch.eye(4)[None]  # one-hot words, so that the output is the weights
@@ -74,20 +85,31 @@ assert (right > 0).equal(mask.bool().expand(1, 4, 4))
 assert mixed_up.equal(wrong)
 assert wrong[..., 3].eq(1).all()
 assert masks.as_blocked(mask, true_means="allowed").equal(blocked)
-print("✓ Each line hides pad; mixed up, both doors see pad alone, and neither complains.")
+print("✓ Each line hides pad; mixed up, the class and the function see pad alone.")
 
 # %% [markdown]
-# Mixed up, *milk* gives all its attention to *pad*, and there is no error. A mask is a list for a doorkeeper. The keeper of the class takes
+# Mixed up, *milk* gives all its attention to *pad*. A mask is a list for a doorkeeper. The keeper of the class takes
 # it for the list of those who must stay out; to the keeper of the function it is the guest list. Neither asks which one you brought.
 
 # %% [markdown] name="the-doors"
 # ## Fourteen masks at five doors
 #
-# Their keepers differ in more than True, and PyTorch has more doors. Here fourteen masks are tried at five: the class in training, with its
-# weights and without (`need_weights=False`); the class in evaluation, without weights or gradients, where it takes the **fast path** if it can, one
+# Their keepers differ in more than True. Here fourteen masks are tried at five doors: the class in training, with its
+# weights and without them; the class in evaluation, without weights or gradients, where it takes the **fast path** if it can, one
 # operation in C++; the encoder layer in evaluation, which has such a path, too; and the function.
 #
-# Of all the answers that are wrong, how many are errors? Make a guess.
+# Of all the answers that are wrong, how many are errors?
+#
+# <details name="loud"><summary>Half, or more.</summary>
+#
+# Fewer: a third.
+#
+# </details>
+# <details name="loud"><summary>Less than half.</summary>
+#
+# Right: a third.
+#
+# </details>
 
 # %% tags=["hide-input"]
 cases = wild_masks.handed()
@@ -112,19 +134,25 @@ for title, case in wild_masks.CASES.items():
 print("✓ With the line that mends it, each mask is right at every door.")
 
 # %% [markdown]
-# Two of three say nothing. All of this ran on one CPU, with PyTorch 2.13<!-- setting -->. No GPU was measured; what its kernels do with
-# a mask, [Speed](15_speed.ipynb#cell-id=and-on-a-gpu) reads from their code.
-#
-# Five things go wrong in this chart. Here is each, with its reason and the line that mends it.
+# Two of three say nothing: they run, and are wrong. All of this ran on one CPU, with PyTorch 2.13<!-- setting -->; of a GPU's kernels,
+# [Speed](15_speed.ipynb#cell-id=and-on-a-gpu) read the code. Five things go wrong in the chart. Here is each, with its reason.
 
 # %% [markdown] name="which-way-round-is-true"
 # ## Which way round is True?
 #
-# The first screen answers this for PyTorch. Elsewhere nothing is settled: of the seven older designs in
-# [Published code](18_published_code.ipynb), three block and four allow.
+# The first screen answers this for PyTorch. Elsewhere nothing is settled. In the second and the third row stand one model and one mask; only a
+# setting differs that seems to be about speed:
+#
+# | whose mask | True or 1 | besides |
+# |---|---|---|
+# | a Llama of `transformers`, `(b, m)` | keeps | the model hides the future itself |
+# | the same, `(b, 1, n, m)`, with `"sdpa"` | keeps | hide the future yourself |
+# | the same, with `"eager"` | **hides nothing** | it is *added*: give 0 and −∞ |
+# | Keras, `(b, n, m)` | keeps | from [its documentation](https://keras.io/api/layers/attention_layers/multi_head_attention/), not run |
+# | seven older designs in [Published code](18_published_code.ipynb) | hides in three | keeps in four |
 #
 # You need not read a function to find out. Ask it. `true_means` hands over a mask that is True for key 2 alone, puts another
-# vector there, then at key 1, and watches whether query 0 notices. Call `.eval()` on a module first, since dropout moves every output.
+# vector there, then at key 1, and watches whether query 0 notices. Dropout moves every output, so call `.eval()` first.
 
 
 # %%
@@ -177,6 +205,34 @@ print(
 )
 
 # %% tags=["proof"]
+from transformers import LlamaConfig, LlamaForCausalLM
+
+tiny = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+llama = LlamaForCausalLM(LlamaConfig(vocab_size=20, num_hidden_layers=1, **tiny)).eval()
+past, own = torch.ones(4, 4).bool().tril(), torch.eye(4).bool()
+causal = mask.bool()[:, None, None] & past  # (1, 1, 4, 4)
+
+
+def looks(given: Tensor, how: str) -> Tensor:
+    """Say which words of a small Llama react to which words, (4, 4)."""
+    llama.set_attn_implementation(how)
+    words = torch.arange(4).repeat(5, 1)
+    words[1:] += 9 * own  # in each row but the first, another word
+    output = llama(words, attention_mask=given.expand(5, *given.shape[1:])).logits
+    return (output[1:] - output[0]).abs().amax(-1).mT > 1e-6
+
+
+for given, how in itertools.product((mask, causal), ("sdpa", "eager")):
+    sees = causal[0, 0] | own  # a word's own vector is added behind attention
+    wide = given.dim() == 4
+    assert looks(given, how).equal(
+        torch.ones(4, 4).bool() if wide and how == "eager" else sees
+    )
+    floats = torch.zeros(1, 1, 4, 4).masked_fill(~causal, -math.inf)
+    assert looks(floats, how).equal(sees)
+print("✓ A Llama reads booleans with four axes under sdpa, and under eager adds them.")
+
+# %% tags=["proof"]
 alone, default = {"torch": torch}, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 exec(inspect.getsource(moves) + inspect.getsource(true_means), alone)
 said = ""
@@ -186,7 +242,7 @@ except AssertionError as error:
     said = str(error)
 assert ".eval()" in said
 assert alone["true_means"](default.eval()) == "blocked"
-print("✓ The lines run with nothing but torch, and tell a layer whose dropout is on.")
+print("✓ `true_means` needs nothing but torch, and refuses a layer whose dropout is on.")
 
 # %% [markdown]
 # So name a mask after what True means, and convert one from outside once, where it comes in. This book's
@@ -258,7 +314,7 @@ for given, leaks in ((allowed, [True, False]), (allowed[:, None], [False, False]
     output = F.scaled_dot_product_attention(queries, keys, keys, given)
     (reaction,) = gradients(output[1], [keys])
     assert reaction[1, :, 3:].flatten(1).any(1).tolist() == leaks
-print("✓ With (b, n, m) head 0 of sample 1 sees its padding, with (b, 1, n, m) none does.")
+print("✓ In the function, with (b, n, m), head 0 of sample 1 sees its padding.")
 
 # %% [markdown] name="heads-folded-into-the-batch"
 # ### Heads folded into the batch
@@ -282,9 +338,7 @@ for per_head, leaks in (
     assert bool(reaction[1, 3:].any()) == leaks
 one_sample = padding[1:, None, :].expand(1, 5, 5)
 assert one_sample.repeat(4, 1, 1).equal(one_sample.repeat_interleave(4, 0))
-print(
-    "✓ With repeat, words of sample 1 see its padding; with repeat_interleave, none does."
-)
+print("✓ In the class, with repeat, words of sample 1 see its padding.")
 
 # %% tags=["hide-input"]
 three, five = torch.randn(2, 3, 24), torch.randn(2, 5, 24)  # (b, n, e), (b, m, e)
@@ -327,7 +381,7 @@ other.load_state_dict(reference.state_dict())
 by_place = tokens.transpose(0, 1)                                           # (m, b, e)
 swapped = other(by_place, by_place, by_place, key_padding_mask=padding)[0]  # (m, b, e)
 torch.testing.assert_close(swapped.transpose(0, 1), expected)
-print("✓ Of eight shapes whose sizes all differ, they take these and no other.")
+print("✓ Of eight shapes the class takes these two, and (b, m) as padding.")
 
 # %% [markdown] name="booleans-or-floats"
 # ## Booleans or floats?
@@ -354,8 +408,8 @@ display.show(gets, columns=["padding gets"])
 # key that is *not* blocked: $0 \cdot -\infty$ is NaN, and one NaN makes its whole row NaN.
 #
 # One row of the chart is right at four doors, and wrong at the encoder layer: −1 for each step apart, which hides nothing. But on its
-# fast path the layer reads every number but 0 as *blocked*, and each word sees itself alone. The same misreading puts
-# `padding.float()` right there: the layer trains on padding, and when you evaluate it, the fault is gone.
+# fast path the layer reads every number but 0 as *blocked*, and each word sees itself alone. By the same misreading, `padding.float()` comes out
+# right at that door, and there alone: in training the layer looks at the padding, and as soon as you evaluate it, the fault is gone.
 
 # %% tags=["proof"]
 penalty = -torch.arange(5.0).expand(3, 5)                       # (3, 5)
@@ -374,9 +428,7 @@ for training in (True, False):
         call = partial(encoder, src_key_padding_mask=hidden[None].float())
         assert moves(call, torch.randn(1, 8, 8), key=7) == training
 encoder.train()
-print(
-    "✓ The function and the class add such a penalty; the layer sees padding in training."
-)
+print("✓ The class and the function add a penalty; the layer, in training, sees padding.")
 
 # %% [markdown] name="which-dtypes"
 # <!-- deeper: Which dtypes -->
@@ -580,9 +632,7 @@ print("✓ Off the fast path, without weights, the class gives zeros in evaluati
 # Look at the first line: with weights, the NaN spoils the gradient of a row that has nothing to do with it.
 #
 # **The mend:** let such a query see itself. Put both masks into one, write `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
-# padding mask beside it. (To the zeros, a class adds its output projection's bias. The function gave NaN, too, before [safe
-# softmax](https://github.com/pytorch/pytorch/pull/131060) in 2024, and on Apple's MPS it still did in
-# [156707](https://github.com/pytorch/pytorch/issues/156707): measure on your device.)
+# padding mask beside it. (To the zeros, a class adds its output projection's bias.)
 
 # %% [markdown]
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is
@@ -598,7 +648,7 @@ assert not weights[..., 3].any()
 assert (
     attend(clean, clean, broken.masked_fill(hides.mT, 0), blocked=hides)[0].isfinite().all()
 )
-print("✓ A weight of exactly zero does not keep a NaN out; zeros in the values do.")
+print("✓ In this book's attention, a weight of zero does not keep a NaN out.")
 
 # %% [markdown]
 # ## The flag
@@ -645,7 +695,7 @@ display.let_in(told, cases["two texts, with the flag"], name="two-texts", captio
 
 # %% [markdown]
 # This keeper hears the word *causal*, takes a list from his own drawer, and never opens yours. Evaluated, on the fast path, he reads
-# it. So you train one model and run another, and whenever you look at the finished one, it is clean.
+# it. So you train one model and run another.
 #
 # Which mask does the class use?
 
@@ -675,7 +725,6 @@ handed = {
     "the square mask, and the flag": "attn_mask=future, is_causal=True",
     "another mask, and the flag": line,
     "… and a padding mask, too": f"{line}, key_padding_mask=padding & False",
-    "another mask, no flag": "attn_mask=blocked",
 }
 uses = {
     x: [used(door, line, known) for door in calls.values()] for x, line in handed.items()
@@ -684,7 +733,7 @@ columns = ["with weights", "without", "fast path"]
 display.show(uses, columns=columns, corner="you hand over")
 
 # %% [markdown] name="need-weights-decides"
-# So hand over the mask, always, and the flag only beside the square one, where it [saves
+# So hand over the mask, always, and the flag only beside the square one. There, off the fast path and without a padding mask, it [saves
 # time](15_speed.ipynb#cell-id=the-price-of-a-mask).
 
 # %% [markdown] name="which-corner"
@@ -726,7 +775,7 @@ display.finish(drawing, name="corners", alt=alt)
 # For the newest n of m words, the function wants the allowed keys, `torch.ones(n, m, dtype=torch.bool).tril(m - n)`, or
 # `causal_lower_right(n, m)` from `torch.nn.attention.bias`. The class wants the blocked ones:
 # `torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)`. Only where n = m is the flag alone right in the function. Beside a mask of
-# yours, some of the function's kernels combine the two, as in the chart, and others [refuse](../docs/messages.md#explicit-attn-mask).
+# yours, its kernel on the CPU combines the two, as in the chart. Others [refuse](../docs/messages.md#explicit-attn-mask), so do not rely on it.
 
 # %% tags=["proof"]
 square = masks.block_future(8)                                 # (n, m)
@@ -752,7 +801,7 @@ for other, training, grad in itertools.product(
     assert said.startswith("Need attn_mask") != kept
     torch.testing.assert_close(flagged, follows if kept else drops)
     assert not follows.allclose(drops)
-print("✓ Without weights the flag drops a window; on the fast path it is ignored.")
+print("✓ Without weights, the class drops a window for the flag; its fast path does not.")
 
 # %% tags=["proof"]
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -776,21 +825,28 @@ none_padded = torch.zeros(1, 8, dtype=torch.bool)
 kept = small(asked, keys_of, keys_of, attn_mask=newest_three)[0]
 assert not small(asked, keys_of, keys_of, **given)[0].allclose(kept)
 torch.testing.assert_close(small(asked, keys_of, keys_of, none_padded, **given)[0], kept)
-print("✓ triu and tril are right for n = 1 to 8, the flag for n = 8 alone.")
+print("✓ triu and tril are right for n = 1 to 8, the function's flag for n = 8 alone.")
 
 # %% [markdown] name="several-documents-in-one-row"
 # ## Several documents in one row
 #
 # Two texts in one row have one more false friend. Many programs let the [positions](20_positions.ipynb) start at 0 again with
-# each document. Does that keep them apart, without a mask? Change every word of the first text, and see how far each word of the second moves:
+# each document. That keeps nothing apart: a position changes a score, and only a mask takes a key out of the softmax. Published training code had this leak
+# [[nanoVLM](../docs/references.md#documents-leak)].
+#
+# The mask that stops it is called **block-diagonal**. FlashAttention's `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where
+# the documents begin. PyTorch's `flex_attention` takes a rule,
+# [`documents[q] == documents[k]`](../docs/questions.md#why-does-flex_attention-run-out-of-memory).
 
-# %% tags=["hide-input"]
+# %% tags=["proof"]
 from annotated_attention.modern import RotaryEmbedding
 
 anew = torch.cat([torch.arange(5), torch.arange(4)])  # (9,)
 documents = torch.tensor([0] * 5 + [1] * 4)           # (9,)
 later = masks.block_future(9)                         # (9, 9)
-others = documents[:, None] != documents              # (9, 9)
+apart = later | (documents[:, None] != documents)     # (9, 9)
+row = torch.randn(1, 1, 9, 6, dtype=torch.float64)    # (1, 1, 9, 6)
+other = torch.cat([torch.randn(1, 1, 5, 6).double(), row[:, :, 5:]], 2)
 
 
 def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
@@ -799,35 +855,15 @@ def packed(x: Tensor, positions: Tensor, blocked: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(turned, turned, x, ~blocked)
 
 
-# %% tags=["hide-input"]
-row = torch.randn(1, 1, 9, 6, dtype=torch.float64)  # (1, 1, 9, 6)
-other = row.clone()
-other[:, :, :5] = torch.randn(5, 6)
-runs = {
-    "one text": (torch.arange(9), later),
-    "positions anew": (anew, later),
-    "and a mask": (anew, later | others),
-}
-moved = {
-    name: (packed(other, *given) - packed(row, *given))[0, 0, 5:].norm(dim=-1)
-    for name, given in runs.items()
-}
-display.show(moved, columns=[5, 6, 7, 8], corner="token of the second document")
-
-# %% tags=["proof"]
-together = packed(row, *runs["and a mask"])
+for hidden, leaks in (later, True), (apart, False):
+    change = packed(other, anew, hidden) - packed(row, anew, hidden)
+    assert (change[0, 0, 5:].norm(dim=-1) > 1e-9).tolist() == [leaks] * 4
 alone = [
     packed(x, torch.arange(n), masks.block_future(n))
     for x, n in zip(row.split([5, 4], dim=2), (5, 4))
 ]
-torch.testing.assert_close(together, torch.cat(alone, 2))
-print("✓ With the mask, each document comes out as it does alone.")
-
-# %% [markdown]
-# It does not. A position changes a score, and only a mask takes a key out of the softmax. Published training code had this leak
-# [[nanoVLM](../docs/references.md#documents-leak)]. The mask that stops it is called **block-diagonal**. (FlashAttention's
-# `flash_attn_varlen_func` takes `cu_seqlens` instead, the places where the documents begin; PyTorch's `flex_attention` takes a rule,
-# [`documents[q] == documents[k]`](../docs/questions.md#why-does-flex_attention-run-out-of-memory).)
+torch.testing.assert_close(packed(row, anew, apart), torch.cat(alone, 2))
+print("✓ Positions anew leak into every word; with the mask, each text is as alone.")
 
 # %% [markdown]
 # ## Exercises
@@ -949,7 +985,7 @@ exercises.masks_in_the_wild.check_block.folded(block)
 # > per_head = per_sample.repeat_interleave(h, 0)  # (b * h, n, m)
 # > ```
 # >
-# > Convert a mask once, where it comes in, and name it after what True means. For the newest n of m words the diagonal ends at the
+# > For the newest n of m words the diagonal ends at the
 # > bottom right. Give the class's flag only with the square. A doorkeeper does not say which list he reads: hide one key, and see what
 # > the output reacts to.
 #

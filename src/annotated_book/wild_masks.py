@@ -73,7 +73,7 @@ class Case(NamedTuple):
 
 
 _PADDED = Text((*_short, *["pad"] * 4), 3, NAMES["per_sample"])
-_LEFT = Text((*["pad"] * 4, *_short), -1, _future | NAMES["left"][:, None])
+_LEFT = Text((*["pad"] * 4, *_short), 0, _future | NAMES["left"][:, None])
 _CAUSAL, _NEWEST = Text(_long, -1, _future), Text(_long, -1, _future[-3:])
 _FAR = Text(_long, -1, torch.zeros(M, M).bool())
 TWO_TEXTS = Text((*_short, *_long[:4]), -1, NAMES["blocked"])
@@ -204,7 +204,10 @@ def fate(door: str, line: str, text: Text) -> Fate:
     fast = not _FAST_ONES.isdisjoint(recorder.ran)
     lost = weights.isnan().any(-1).any(1)  # (b, n)
     if lost.any():
-        return Fate("NaN", note=f"NaN in {lost.sum()} of {lost.numel()} rows", fast=fast)
+        note = f"NaN in {lost.sum()} of {lost.numel()} rows"
+        if lost[0].all() and not lost[1].any():
+            note += ", all of the other text: it has no padding, so all its keys are hidden"
+        return Fate("NaN", note=note, fast=fast)
     sees = weights > 1e-5                             # (b, h, n, m)
     may = ~text.blocked.expand(B, n, M).unsqueeze(1)  # (b, 1, n, m)
     verdict = "leaks" if (sees & ~may).any() else "hides" if (may & ~sees).any() else "right"

@@ -89,8 +89,9 @@ def doors(handed: Mapping[str, Handed], names: Sequence[str], *, name: str) -> O
     caption = (
         "Filled: wrong, and nothing says so. <em>leaks</em>: a word sees a blocked key; "
         "<em>hides</em>: it misses an allowed one. Framed: an error, which is the friendly kind. "
-        f"<em>zeros</em>: a row with nothing left stays empty. {FAST}: on the fast path. Press a "
-        "row for the code, for what one word then looks at, and for the line that mends it."
+        f"<em>zeros</em>: a row with nothing left stays empty. {FAST}: on the fast path. –: not "
+        "asked, since the layer has as many queries as keys. Press a row for the code, for what "
+        "one word then looks at, and for the line that mends it."
     )
     return figure(name, content, f"Whom each door lets in.\n{in_columns(rows)}", caption)
 
