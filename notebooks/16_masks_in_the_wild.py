@@ -52,7 +52,7 @@ display.show(told, columns=sentence)
 # There is none: shapes and dtypes fit.
 #
 # </details>
-# <details name="mixed"><summary>Only *pad*.</summary>
+# <details name="mixed"><summary>Only <em>pad</em>.</summary>
 #
 # Right.
 #
@@ -145,9 +145,9 @@ print("✓ With the line that mends it, each mask is right at every door.")
 #
 # | whose mask | True or 1 | besides |
 # |---|---|---|
-# | a Llama of `transformers`, `(b, m)` | keeps | the model hides the future itself |
+# | a Llama of `transformers` 5, `(b, m)` | keeps | the model hides the future itself |
 # | the same, `(b, 1, n, m)`, with `"sdpa"` | keeps | hide the future yourself |
-# | the same, with `"eager"` | **hides nothing** | it is *added*: give 0 and −∞ |
+# | the same, with `"eager"` | **hides nothing** | a 1 is *added*: give 0 and −∞ |
 # | Keras, `(b, n, m)` | keeps | from [its documentation](https://keras.io/api/layers/attention_layers/multi_head_attention/), not run |
 # | seven older designs in [Published code](18_published_code.ipynb) | hides in three | keeps in four |
 #
@@ -632,7 +632,7 @@ print("✓ Off the fast path, without weights, the class gives zeros in evaluati
 # Look at the first line: with weights, the NaN spoils the gradient of a row that has nothing to do with it.
 #
 # **The mend:** let such a query see itself. Put both masks into one, write `blocked & ~torch.eye(n, dtype=torch.bool)`, and hand over no
-# padding mask beside it. (To the zeros, a class adds its output projection's bias.)
+# padding mask beside it. Where a row is zeros, a class still adds its output projection's bias.
 
 # %% [markdown]
 # > **Pitfall.** A row can also become NaN without being fully masked. The weight of a blocked key is

@@ -41,6 +41,22 @@ def test_zeros_are_told_from_what_is_right():
     assert wild_masks.fate(FAST, line, nothing).note == "NaN in 2 of 16 rows"
 
 
+def test_a_nan_says_whose_it_is():
+    case = CASES["True is a word"]
+    other = wild_masks.fate(WEIGHTS, case.of_class, case.text)
+    assert "all of the other text" in other.note
+    own = wild_masks.fate(WEIGHTS, CASES["padding * -inf"].of_class, case.text)
+    assert own.verdict == "NaN"
+    assert "other text" not in own.note
+
+
+def test_the_word_that_asks_of_padding_on_the_left_has_nothing_left():
+    each = wild_masks.handed()["padding on the left, causal"]
+    assert each.words[each.asks] == "pad"
+    assert not any(each.allowed)
+    assert not any(each.fates[DOORS.index(FUNCTION)].seen)
+
+
 def test_the_fast_path_is_seen():
     line = "attn_mask=future"
     fast = [door for door in DOORS if wild_masks.fate(door, line, FUTURE).fast]
