@@ -166,7 +166,7 @@ print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixe
 
 # %% [markdown]
 # On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. An
-# axis has a single stride, so no axis of four walks like that. In `cut` one does: there head 2 of a word begins 2 places
+# axis has a single stride, so no axis of four walks like that. In `cut` it can: there head 2 of a word begins 2 places
 # behind head 1, exactly where two steps of 1 end. In `rows` it begins 6 behind. That is the rule: two neighbouring axes,
 # both longer than 1, join without a copy if the outer stride is the inner size times the inner stride, and only then. So:
 #
@@ -183,8 +183,8 @@ y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
 z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
 # %% [markdown]
-# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. Behind a real attention, which leaves one
-# head after the other, it copies. That is the copy which the shorter merge saves, and it brings the numbers of a word
+# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. Behind an attention that leaves one head
+# after the other, as ours does, it copies. That is the copy which the shorter merge saves, and it brings the numbers of a word
 # together. This book's package has both: `split_heads` and `merge_heads`.
 
 # %% tags=["proof"]

@@ -430,19 +430,17 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
-# rows that the loss never touched?
+# rows that the loss never touched? Which of these boxes hold NaN?
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
 
 # %% [markdown]
-# The first panel walks back with the gradient. Nobody has read the row of a dot, so the gradient there is 0. On its
-# way to the values it is multiplied by the weights of the row, which are NaN, and to a computer $0 \cdot
-# \mathrm{NaN}$ is not 0. It is NaN. $W_V$ made the values of *both* sentences, so it adds up something finite, plus
-# NaN.
+# On the way back, the gradient at the dot's row is 0, for nobody has read it. On its way to the values it is multiplied by
+# the weights of that row, which are NaN, and to a computer $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
 #
-# In the second panel there is another layer on top, and the NaN does not wait for the gradient. The row of a dot is now a
-# *value*. Each word gives it a weight of 0, and $0 \cdot \mathrm{NaN}$ is NaN: every word of the sentence is lost.
+# With a second layer, the NaN does not wait for the gradient. The dot's row becomes a *value*. Each word gives it a weight
+# of 0, and every word of the sentence is lost.
 
 # %% tags=["proof"]
 NAMES = "W_Q", "W_K", "W_V"

@@ -11,6 +11,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from torch import Tensor
 
 from annotated_book.display._html import Output
+from annotated_book.display._live import live
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 
@@ -205,8 +206,23 @@ _Boxes = Mapping[str, tuple[float, float, Sequence[str], str]]
 _Flow = tuple[_Boxes, Sequence[tuple[str, str, str, str]]]
 
 
+_WHY = {
+    "loss": "The loss reads these rows.",
+    "output of sentence 1": "The loss reads these rows, so their gradient is not 0.",
+    "output, row of a dot": "Nobody reads this row: its gradient is 0.",
+    "values of sentence 1": "Gradients times weights: numbers times numbers.",
+    "values of sentence 2": "The 0 of the dot's row, times its weights, which are NaN: NaN.",
+    "W_V": "W_V made the values of both sentences, so it adds up finite numbers and NaN: NaN.",
+    "layer 1, the words": "Each word sees a word, if only itself: numbers.",
+    "layer 1, a dot": "A row without a hole: 0 divided by 0.",
+    "values, the words": "The rows of layer 1 are the values of layer 2.",
+    "values, a dot": "The dot's row is a value now.",
+    "layer 2, every word": "Each word gives the dot's value a weight of 0, and 0 times NaN is NaN.",
+}
+
+
 def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
-    """Draw where a NaN goes that stands in a row of the second sentence, which nobody reads.
+    """Draw where a NaN goes that stands in a row of the second sentence; alive, box by box.
 
     The first panel goes back through one layer, from a loss that reads the first sentence alone.
     The second goes forward through two.
@@ -234,7 +250,18 @@ values, the words: finite; values, a dot: NaN; layer 2, every word: NaN; loss: N
         "Coloured by what each gradient (one layer) or output (two) held when this page was "
         "built: zeros (grey), finite numbers (blue), NaN (orange)."
     )
-    return _draw_flows(flows, name=name, caption=caption)
+    panels = [
+        [
+            title,
+            *(
+                [box, row, lines[:-1], lines[-1], state, _WHY[box]]
+                for box, (_, row, lines, state) in boxes.items()
+            ),
+        ]
+        for title, (boxes, _) in flows.items()
+    ]
+    static = _draw_flows(flows, name=name, caption=caption)
+    return live(static, "way_of_the_nan", {"panels": panels}, room=(450, 850))
 
 
 def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:
