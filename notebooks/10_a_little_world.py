@@ -577,18 +577,18 @@ series |= {
     name: (nats.tolist(), display.COLOURS[c]) for (name, nats), c in zip(paid.items(), "hm")
 }
 at = story.facts["asked"] - 1
-readers = {"": story.nats[at + 1 :]} | {name: nats[at:] for name, nats in paid.items()}
 costs = [
-    ", ".join(f"{name} {nats[i]:.2f}".strip() for name, nats in readers.items())
-    for i in range(2)
+    f"a perfect reader pays {story.nats[i + 1]:.2f}, the model "
+    f"{paid['after 100 steps'][i]:.2f} after 100 steps and {paid['after 1,000'][i]:.2f} after 1,000"
+    for i in (at, at + 1)
 ]
 draw_surprise(
     story.words[1:],
     series,
     name="surprise-of-three",
     alt=f"What each word of the story costs three readers. At “so the …”: {costs[0]}.",
-    caption=f"The story from above. A perfect reader pays for <i>tea</i> {costs[0]}; "
-    f"for <i>was</i>, the next word, {costs[1]}.",
+    caption=f"The story from above. For <i>tea</i> {costs[0]}. "
+    f"For <i>was</i>, the next word, {costs[1]}.",
 )
 
 # %% tags=["fold-input"]

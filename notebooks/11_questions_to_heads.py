@@ -392,8 +392,10 @@ print("✓ Without the first head of layer 1, the model always names the one who
 # the questions, and hardly ever the other one: the choice stands, the name is lost. So 2.2 only **names**: a *name
 # mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the
 # store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
-# 2022](../docs/references.md#wang-2022)]. Without 1.1 blue and orange are equally long: no choice is left, and every
-# answer is the one who acts. So 1.1, which looks at the quality, **decides**.
+# 2022](../docs/references.md#wang-2022)].
+#
+# Without 1.1 blue and orange are equally long: no choice is left, and every answer is the one who acts. So 1.1, which looks
+# at the quality, **decides**.
 #
 # This chapter once ended here, with two heads and two jobs. It was a good story, and it was wrong.
 
