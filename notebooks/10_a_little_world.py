@@ -579,7 +579,8 @@ series |= {
 at = story.facts["asked"] - 1
 costs = [
     f"a perfect reader pays {story.nats[i + 1]:.2f}, the model "
-    f"{paid['after 100 steps'][i]:.2f} after 100 steps and {paid['after 1,000'][i]:.2f} after 1,000"
+    f"{paid['after 100 steps'][i]:.2f} after 100 steps "
+    f"and {paid['after 1,000'][i]:.2f} after 1,000"
     for i in (at, at + 1)
 ]
 draw_surprise(
