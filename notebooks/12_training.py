@@ -73,9 +73,9 @@ for letters, mirrored in zip(*backwards(3, torch.Generator().manual_seed(1))):
 # comments: n − 1 tokens, all but the first or the last.)
 #
 # The model is the `Seq2SeqTransformer` of [The Transformer](09_transformer.ipynb), with one layer on each side. **Adam**
-# moves its parameters. It divides each gradient by the size that this gradient usually has, so that no
-# parameter moves by much more than the **learning rate**, be its gradient large or small. The rate falls to a tenth on the way: large steps
-# first, small ones at the end.
+# moves its parameters. It divides each gradient by the size that this gradient usually has. So a step moves no parameter
+# by much more than the **learning rate**, be its gradient large or small. The rate falls to a tenth on the way: large
+# steps first, small ones at the end.
 
 # %% tags=["fold-input"]
 SIZES = {"d_model": 32, "num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -171,7 +171,7 @@ curves = {name: follow(run, LONG) for name, run in models.items()}
 ends = {name: curve[LONG] for name, curve in curves.items()}
 
 # %% tags=["hide-input"]
-drawing, (ax,) = display.panels(500, 250)
+drawing, (ax,) = display.panels(345, 230)
 for (name, curve), ink, dash in zip(curves.items(), "nh", ("-", "--")):
     losses = [loss for loss, *_ in curve.values()]
     look = {"color": display.COLOURS[ink], "linestyle": dash, "linewidth": 2.5}
@@ -256,13 +256,12 @@ print("✓ At every one of the measurements the loss of B is the lower of the tw
 # %% [markdown] name="what-teacher-forcing-does-not-see"
 # ## What lies ahead on the desk
 #
-# Lesson and exam differ in two things. In the exam the beginning is the model's own, with its mistakes. And in the
-# exam nothing lies *ahead*: in the lesson, the tensor holds the whole target, also the letters that
-# come later.
+# Lesson and exam differ in two things. In the exam the beginning is the model's own, with its mistakes. And nothing lies
+# *ahead*, while in the lesson the tensor holds the whole target, also the letters that come later.
 #
 # So keep the first thing right, and change only the second. Every place gets the right beginning, as in the lesson. Ahead
-# of it lies the solution, or a **false solution**, in which each letter is replaced by another, or nothing. If
-# mistakes pile up, B must be right all three times: there are no mistakes in its beginnings.
+# of it lies one of three things: the solution; a **false solution**, in which each letter is replaced by another; or
+# nothing. If the garbage comes from mistakes that pile up, B must be right all three times, since its beginnings hold none.
 
 
 # %%
