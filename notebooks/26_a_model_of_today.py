@@ -591,9 +591,11 @@ for row, name in enumerate(reversed(best)):
     words = said[name].replace("\n", "↵").strip()
     said[name] = words if len(words) < 42 else words[:40] + "…"
     ax.text(10.5, row + 0.09, f"{name}: {told[name]}", va="bottom", fontsize=12)
-    ax.text(10.5, row - 0.11, f"“{said[name]}”", va="top", fontsize=11, style="italic")
+    ax.text(10.5, row - 0.11, f"“{said[name]}”", va="top", fontsize=12, style="italic")
 ax.axvline(NOTHING, color=display.COLOURS["b"], linestyle="--", linewidth=1)
 ax.set(xscale="log", xlim=(10, 1e5), ylim=(-0.7, len(best) - 0.3), yticks=[])
+ax.set_xticks([10, 1000, 100_000], ["10", "1,000", "100,000"])
+ax.set_xticks([], minor=True)
 ax.set_xlabel("perplexity; dashed: a model that knows nothing")
 alt = "The perplexity of a model with one part changed, and its answer, from the best: "
 alt += "; ".join(f"{name} {told[name]}, “{said[name]}”" for name in best)
