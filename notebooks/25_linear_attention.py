@@ -6,9 +6,6 @@
 # *11 minutes and 5 of exercises. Afterwards you can write linear attention and the gated delta rule, and say what a
 # state forgets.*
 #
-# Straight to: [linear attention](#cell-id=linear-attention) · [gated delta rule](#cell-id=the-delta-rule) ·
-# [hybrids](#cell-id=hybrids) · [six models in numbers](#cell-id=model-by-model)
-#
 # You read a long novel, and may keep one page of notes. A [cache](21_cache.ipynb) keeps the novel instead: a key and a
 # value for every token, and each new word looks at all of them. The page is as large after a million words as after a
 # hundred, and so is the work for the next one. But what do you do when the story contradicts your notes?
@@ -34,7 +31,8 @@
 #
 # Try it. Then tell the pages of the kitten, and ask for the cat again. On a page, a row stands for a feature of the keys, and
 # a column for a place. The key of *cat* is (1, 0, 0), that of *milk* (0, 0, 1), and that of *kitten* (0.6<!-- setting -->,
-# 0.8<!-- setting -->, 0), much like the cat's:
+# 0.8<!-- setting -->, 0), much like the cat's. The second page corrects what it says. The third does so, too, but first it
+# fades: a **gate** of ½ halves all numbers before each fact, and of 0 clears the page, at a new chapter.
 
 # %% tags=["hide-input"]
 import math
@@ -55,7 +53,7 @@ display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 # %% [markdown]
 # The second page corrects itself: the cat is in the hall. But once it is told that the kitten is in the kitchen, it has the
 # cat there, too, with 0.60, and only 0.64 of it in the hall. Why? Qwen3-Next and Kimi Linear (2025) keep such
-# a page, the *state*, in three of four layers.
+# a page, the *state*, in three of four layers: one matrix for each head.
 
 # %% [markdown] name="linear-attention"
 # ## Multiply keys and values first
@@ -64,7 +62,7 @@ display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 # between the two products keeps us from starting with the second. So replace $e^{q \cdot k}$ by a product
 # $\phi(q) \cdot \phi(k)$, where φ makes all features positive. Then keys and values can be multiplied before any query
 # comes. This is **linear attention** [[Katharopoulos et al.](../docs/references.md#katharopoulos-2020)]; its φ(x) is
-# elu(x) + 1. How many numbers stand between the two products?
+# elu(x) + 1. Compare what stands between the two products:
 
 # %% tags=["fold-input"]
 n, d = 131_072, 128
@@ -94,13 +92,6 @@ display.finish(drawing, name="two-orders", alt="; ".join(orders), caption=captio
 #
 # $$\mathrm{output} = \frac{\phi(q)\, S}{\phi(q) \cdot z} \qquad S = \sum_j \phi(k_j)^\top v_j
 # \qquad z = \sum_j \phi(k_j)$$
-#
-# <details><summary>In bfloat16, elu(x) + 1 can be 0</summary>
-#
-# It is exactly 0 from about −6 down, and a query whose features are all 0 divides zero by zero. Write φ as x + 1 above
-# zero and $e^x$ below.
-#
-# </details>
 
 # %% tags=["proof"]
 q, k, v = (torch.randn(12, 6, dtype=torch.float64) for _ in range(3))  # (12, 6)
@@ -111,8 +102,6 @@ state, total = torch.zeros(6, 6, dtype=torch.float64), 0
 for query, key, value, row in zip(q, k, v, expected):
     state, total = state + key[:, None] * value, total + key
     torch.testing.assert_close(query @ state / (query @ total), row)
-low = torch.tensor(-6.25).bfloat16()
-assert F.elu(low) + 1 == 0 < low.exp()
 print("✓ Token by token, the state gives what all scores at once give.")
 
 # %% [markdown] name="the-delta-rule"
@@ -120,9 +109,10 @@ print("✓ Token by token, the state gives what all scores at once give.")
 #
 # Leave out φ and the division, and you have the first page: every token adds $k^\top v$. The **delta rule** of the second
 # page first erases what the state says for the new key, and then writes the new value there. A factor β says how much of
-# both is done [[Schlag et al.](../docs/references.md#schlag-2021)]. On the third page, a **gate** α between 0 and 1 first
-# lets the whole state fade [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. Keys have length 1, and
-# $q\,S$ is the output:
+# both is done [[Schlag et al.](../docs/references.md#schlag-2021)]. On the third page, a gate α between 0 and 1 first
+# lets the whole state fade [[Yang, Kautz and Hatamizadeh](../docs/references.md#yang-2025-b)]. (A sum with a gate is known,
+# too: in RetNet, the gate of a head is fixed [[Sun et al.](../docs/references.md#sun-2023)]; in Mamba-2, each token chooses
+# it [[Dao and Gu](../docs/references.md#dao-2024)].) Keys have length 1, and $q\,S$ is the output:
 #
 # $$\bar S = \alpha \odot S \qquad S \leftarrow \bar S \underbrace{-\ \beta\,k^\top (k\,\bar S)}_{\text{erase}}
 # \underbrace{+\ \beta\,k^\top v}_{\text{write}}$$
@@ -139,8 +129,8 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # Each *token* has its own α and β: α can be 1 as long as all shall stay, and 0 for the token that clears the page. In
 # Qwen3-Next, α is one number for each head [[Qwen Team](../docs/references.md#qwen-2025)]. In Kimi Linear, it has one number
 # for each row of S, so that each feature of the keys fades at its own pace [[Kimi
-# Team](../docs/references.md#kimi-2025)]. Both models bring queries and keys to length 1 and norm the output, and the book's
-# tests compare the rule with their layers in `transformers`:
+# Team](../docs/references.md#kimi-2025)]. Both models bring queries and keys to length 1, and norm the output. The book's
+# tests compare this rule with their layers in `transformers`:
 
 
 # %%
@@ -257,14 +247,14 @@ print("✓ In chunks of 1, 5 or 12: the same as token by token, gradients too.")
 # </details>
 
 # %% tags=["fold-input"]
-BETAS = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1]
 RULES = {  # gate, β; 0 stands for a sum, which corrects nothing
     "plain sum": (1, 0),
-    "gate, α = 0.98": (0.98, 0),
-    **{f"β = {share:g}": (1, share) for share in BETAS},
-    "β = 0.3, α = 0.98": (0.98, 0.3),
-    "β = 0.3, cleared once": ({64: 0}, 0.3),  # for the token after 64 others; else 1
-    "plain sum, cleared once": ({64: 0}, 0),
+    "sum, α = 0.98": (0.98, 0),
+    "sum, α = 0.9": (0.9, 0),
+    "delta rule, β = 0.3": (1, 0.3),
+    "delta rule, β = 1": (1, 1),
+    "delta rule, α = 0.98": (0.98, 0.3),
+    "delta rule, cleared once": ({64: 0}, 0.3),  # for the token after 64 others; else 1
 }
 
 
@@ -290,39 +280,30 @@ def found(pairs: int, since: int = 0) -> dict[str, Tensor]:
 
 
 # %% tags=["fold-input"]
-drawing, (left, right) = display.panels(640, 280, columns=2)
+drawing, (ax,) = display.panels(420, 250)
 by_age = found(64)
-shown = {"plain sum": ("b", "-"), "gate, α = 0.98": ("h", "--"), "β = 0.3": ("m", "-")}
+shown = {"plain sum": "b-", "sum, α = 0.98": "h--", "delta rule, β = 0.3": "m-"}
 shares = {name: float(line.mean()) for name, line in by_age.items()}
-for name, (letter, line) in shown.items():
+for name, (letter, *line) in shown.items():
     look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
-    left.plot(by_age[name].flip(0)[:48], line, **look)
-left.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.05))
-left.set_yticks([0, 0.5, 1])
-left.legend(loc="upper right", fontsize=12, frameon=False)
-by_share = [shares[f"β = {share:g}"] for share in BETAS]
-right.plot(BETAS, by_share, "o-", color=display.COLOURS["m"], label="delta rule")
-for name, (letter, line) in {"least squares": ("n", ":"), "plain sum": ("b", "-")}.items():
-    look = {"color": display.COLOURS[letter], "lw": 1.8, "label": name}
-    right.axhline(shares[name], ls=line, **look)
-right.set(xlabel="β", ylim=(0, 0.6), xlim=(0, 1.03))
-right.set_yticks([0, 0.2, 0.4])
-right.legend(loc="upper right", fontsize=12, frameon=False)
-left.set_title("by age", fontsize=12)
-right.set_title("of all 64", fontsize=12)
+    ax.plot(by_age[name].flip(0)[:48], "".join(line), **look)
+ax.set(xlabel="pairs written since", ylabel="share found", ylim=(0, 1.05))
+ax.set_yticks([0, 0.5, 1])
+ax.legend(loc="upper right", fontsize=12, frameon=False)
 last_8 = {name: float(by_age[name][-8:].mean()) for name in shown}
-alt = "; ".join(f"{name}: {shares[name]:.2f} of all" for name in shares)
+alt = "; ".join(f"{name}: {shares[name]:.2f} of all 64" for name in shares)
 alt += "".join(f"; {name}: {x:.2f} of the last 8" for name, x in last_8.items())
 display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
-# At the left are the last 48 pairs by their age, at the right is what is found of all 64. The three find about as many: the
-# plain sum 0.27, the gate 0.27, and the delta rule 0.31 with β = 0.3. (With β = 1 it is 0.19.) What differs is *which* pairs
-# they find. The sum blurs all ages alike, and the gate lets old pairs fade. The delta rule loses old ones, too, though
-# nothing fades: each correction takes away from pairs with similar keys, as the kitten did from the cat.
+# Of all 64, the three find about as many: the plain sum 0.27, the gate 0.27, and the delta rule 0.31. (With β = 1 it is
+# 0.19.) What differs is *which* pairs they find; the figure shows the last 48. The sum blurs all ages alike, and the gate
+# lets old pairs fade. The delta rule loses old ones, too, though nothing fades: each correction takes away from pairs with
+# similar keys, as the kitten did from the cat.
 #
 # Is the page too small, then? Fit it to all 64 pairs at once. The state with the least squared error finds hardly more. But
-# train the 256 numbers to bring each answer nearest to its own value, by 400 steps of Adam:
+# train the same 256 numbers by another loss: the cross-entropy of a softmax over an answer's products with all 64 values,
+# as if it had to choose its own (400 steps of Adam):
 
 # %% tags=["fold-input"]
 torch.manual_seed(3)
@@ -335,14 +316,14 @@ for _ in range(400):
     F.cross_entropy(alike.flatten(0, 1), places.repeat(40)).backward()
     optimizer.step()
 trained = (alike.argmax(-1) == places).float().mean()
-fitted = {"least squares": [shares["least squares"]], "nearest value": [trained]}
+fitted = {"least squares": [shares["least squares"]], "cross-entropy": [trained]}
 assert trained > 0.8 > 0.4 > shares["least squares"]
-display.show(fitted, columns=["found of 64"], corner="a page fitted to")
+display.show(fitted, columns=["found of 64"], corner="a page fitted by")
 
 # %% [markdown]
-# Over four fifths are found. So the page has room. But the delta rule goes down the squared error, and least squares is
-# where that path ends, however often it goes over the pairs. A small error on average is not the same as the right answer
-# nearest.
+# Over four fifths are found. So the page has room. But the delta rule goes down the squared error, and the least squares
+# are where that path leads, if it goes over the pairs often and in small steps. (In large steps, each pair undoes a part of
+# the others' corrections, and it never settles.) A small error on average is not the same as the right answer nearest.
 #
 # What are the delta rule and a gate good for, then? Let the story change. First the *subject*: after 64 pairs that nobody
 # asks for any more come 12, and only these are asked for. Then a *fact*: 12 pairs are written, and after them the same 12
@@ -357,25 +338,23 @@ fact = {}
 for name, rule in RULES.items():
     nearest = (keys[:, 12:] @ by_state(keys, values, *rule) @ values.mT).argmax(-1)
     fact[name] = (nearest == torch.arange(12, 24)).float().mean()
-compared = ["plain sum", "β = 0.3", "β = 0.3, α = 0.98"]
-rows = {name: [subject[name].mean(), fact[name]] for name in compared}
-for name in ("plain sum, cleared once", "β = 0.3, cleared once"):
-    rows[name] = [subject[name].mean(), "·"]
+rows = {name: [subject[name].mean(), fact[name]] for name in RULES if "β = 1" not in name}
+rows["delta rule, cleared once"][1] = "·"
 display.show(rows, columns=["a new subject", "new facts"])
 
 # %% [markdown]
-# A new fact is what the delta rule is for: 0.85 are found where the plain sum, which has both values under each key, finds
-# 0.39. A new subject is what a gate is for. If it is 0 for one token, the first of the new subject, and 1 for all others,
-# 0.92 are found, and by the plain sum nearly as many. (It is set by hand here; a model has to learn when.) A gate of 0.98 for every
-# token helps in both, but it also takes what is still needed: of the first 64, the delta rule with that gate finds 0.27,
-# where it found 0.31 without. **The delta rule overwrites the key that is written; a closed gate clears the whole state.**
+# With new facts, the plain sum has both values under each key, and finds 0.39. A gate of 0.9 helps even the sum, to 0.79,
+# for what is new has faded least; but of the 64 pairs above, that sum finds only 0.17. The delta rule finds 0.85, and lets
+# nothing fade. With a new subject, a closed gate does best: if it is 0 for one token, the first of the new subject, and 1
+# for all others, 0.92 are found. (It is set by hand here; a model has to learn when.) **The delta rule overwrites the key
+# that is written; a closed gate clears the whole state.**
 
 # %% [markdown] name="hybrids"
 # ## Hybrids, and what six models keep
 #
 # None of these rules finds all 64. A softmax over all keys does (with scores × 256, so that it is nearly a choice), since it
-# has kept every one. So
-# Qwen3-Next and Kimi Linear are **hybrids**: after every three layers with a state comes one with softmax attention.
+# has kept every one. So Qwen3-Next and Kimi Linear are **hybrids**: after every three layers with a state comes one with
+# softmax attention.
 #
 # What does that save? Here are six models after one text of 131,072 tokens: two with [windows](24_windows.ipynb), two
 # with [sparse attention](24_windows.ipynb#cell-id=sparse-attention), and two with states. Which keeps least?
@@ -385,7 +364,7 @@ display.show(rows, columns=["a new subject", "new facts"])
 # Nearly. What decides is what the other layers keep.
 #
 # </details>
-# <details name="least"><summary>One with windows: half of its layers or more keep 1,023 keys at most.</summary>
+# <details name="least"><summary>One with windows: half of its layers or more keep at most the last 1,023 keys.</summary>
 #
 # No: its other layers keep all tokens, with large keys.
 #
@@ -397,7 +376,8 @@ display.show(rows, columns=["a new subject", "new facts"])
 # </details>
 
 # %% [markdown] name="model-by-model"
-# A bar is what stays in the cache, in gigabytes. Its dark part is what the next token reads:
+# A bar is what stays in the cache, in gigabytes. Its dark part is what the next token reads; a bar of one shade is read
+# whole. An outline is what the same layers would keep, if each of them kept all tokens (Gemma's ends far to the right):
 
 # %% tags=["fold-input"]
 FULL = 131_072  # tokens
@@ -428,25 +408,32 @@ def read_at(n: int) -> dict[str, tuple]:
 
 
 # %% tags=["fold-input"]
-drawing, (ax,) = display.panels(345, 300)
-kinds = dict(zip(kept_at(FULL), ["windows"] * 2 + ["sparse"] * 2 + ["states"] * 2))
+drawing, (ax,) = display.panels(420, 310)
+MIX = ["18 of 36 layers full", "10 of 62 full", "all 61 sparse", "43 compressed, sparse"]
+mixed = dict(zip(kept_at(FULL), [*MIX, "12 of 48 full", "7 of 27 full"]))
 kept, read = (
     {name: sum(map(math.prod, parts)) / 1e9 for name, parts in at(FULL).items()}
     for at in (kept_at, read_at)
 )
-color, alt = dict(zip(["windows", "sparse", "states"], "nhd")), []
+ink, alt = dict(zip(kept, "nnhhdd")), []
 for y, name in enumerate(sorted(kept, key=lambda name: round(kept[name], 1))):
-    look = {"color": display.COLOURS[color[kinds[name]]], "lw": 0}
+    look, parts = {"color": display.COLOURS[ink[name]], "lw": 0}, kept_at(FULL)[name]
+    says = f"{name}, {mixed[name]}: {kept[name]:.1f}"
+    says += f", {read[name]:.1f} read" * (kept[name] > 1.1 * read[name])
+    if ink[name] != "h":
+        whole = sum(part[0] for part in parts) * FULL * parts[-1][2] / 1e9
+        ax.barh(y + 0.2, min(whole, 14), 0.36, fill=False, ec=look["color"], lw=0.8)
+        says += f" of {whole:.1f}"
     ax.barh(y + 0.2, kept[name], 0.36, alpha=0.3, **look)
     ax.barh(y + 0.2, read[name], 0.36, alpha=0.85, **look)
-    says = f"{name}, {kinds[name]}: {kept[name]:.1f}"
-    says += f", {read[name]:.1f} read" * (kept[name] > 1.1 * read[name])
     ax.text(0.1, y - 0.18, says, va="center", fontsize=12)
     alt.append(says)
-ax.set(ylim=(5.6, -0.5), xlim=(0, 12), xticks=[], yticks=[])
+ax.set(ylim=(5.6, -0.5), xlim=(0, 13.5), xticks=[], yticks=[])
 served, bare = (61 * FULL * size / 1e9 for size in (656 + 132, 1152))
 caption = (
-    f"Gigabytes after {FULL:,} tokens. A number takes two bytes, in a state four. "
+    f"Gigabytes after {FULL:,} tokens. Blue: windows. Purple: states. Orange: sparse. A "
+    "number takes two bytes, in a state four (its short convolution is not counted). "
+    "Sizes: the published configurations. "
     f"DeepSeek-V3.2 would keep {bare:.1f} without an indexer; in eight bits, as served, it "
     f"keeps {served:.1f}."
 )
@@ -455,10 +442,11 @@ display.finish(drawing, name="six-models", alt="; ".join(alt), caption=caption)
 # %% [markdown]
 # DeepSeek-V4-Flash keeps least, without any state: 0.9, less than the 1.1 of Kimi Linear. V4 keeps the earlier text
 # compressed. Wherever else layers of two kinds are mixed, nearly all that is kept belongs to those that keep every token:
-# in Qwen3-Next, to 12 layers of 48. DeepSeek-V3.2 keeps 11.3 where its latents alone would take 9.2: an indexer saves
-# *reading*, and needs a key of its own for each token. (Sizes: [Gemma Team](../docs/references.md#gemma-2025), [Kimi
-# Team](../docs/references.md#kimi-2025) and [DeepSeek-V4](../docs/references.md#deepseek-v4); the others are compared with
-# `transformers`. The states come with a few inputs of a short convolution, not counted here.)
+# in Qwen3-Next, to 12 layers of 48, so that it keeps 3.3 where 48 of them would keep 12.9. DeepSeek-V3.2 keeps 11.3 where
+# its latents alone would take 9.2: an indexer saves *reading*, and needs a key of its own for each token.
+#
+# A state has one price more. It cannot be [cropped](21_cache.ipynb#cell-id=going-back-and-branching) like a cache: the
+# earlier page stands nowhere. Whoever wants to go back, as after refused guesses, keeps a copy.
 #
 # <details><summary>How does a server store such caches side by side?</summary>
 #

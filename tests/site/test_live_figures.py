@@ -509,24 +509,31 @@ def divided(data):
 
 def erases(data):
     rule = chapters.load("25_linear_attention").gated_delta_rule
-    told, asked = [("cat", "garden")], "cat"
+    told, since, asked = [("cat", "garden")], 0, "cat"
     for done, fact, who in [
         (None, None, "cat"),
         (("button", "the cat is in the hall", ""), ("cat", "hall"), "cat"),
         (("button", "the kitten is in the kitchen", ""), ("kitten", "kitchen"), "cat"),
         (("button", "where is the kitten?", ""), None, "kitten"),
+        (("button", "a new chapter begins", ""), None, "kitten"),
+        (("button", "the cat is in the hall", ""), ("cat", "hall"), "kitten"),
     ]:
         told, asked = told + [fact] * bool(fact), who
+        since = len(told) if done and "chapter" in done[1] else since
         k = torch.tensor([data["keys"][key] for key, _ in told])              # (n, 3)
         v = torch.eye(3)[[data["places"].index(place) for _, place in told]]  # (n, 3)
         q = torch.tensor(data["keys"][asked]).expand_as(k)
-        sums = q[-1] @ k.mT @ v
-        both = [rule(q, k, v, torch.full((len(k), 1), a), torch.ones(len(k)))[-1] for a in (1, 0.5)]
+        sums, gates = q[-1] @ k.mT @ v, torch.full((len(k), 1), 0.5)
+        gates[since : since + bool(since)] = 0  # the first of a new chapter
+        both = [rule(q, k, v, a, torch.ones(len(k)))[-1] for a in (torch.ones(len(k), 1), gates)]
+        both[1] = both[1] * (since < len(told))
         said = [
             ", ".join(f"{p} {x:.2f}" for p, x in zip(data["places"], row, strict=True) if x > 0.005)
             for row in (sums, *both)
         ]
-        parts = [f"{way[0]}: {row}" for way, row in zip(data["rules"], said, strict=True)]
+        parts = [
+            f"{way[0]}: {row or 'nothing'}" for way, row in zip(data["rules"], said, strict=True)
+        ]
         yield done, [f"Where is the {asked}? {'. '.join(parts)}."], {}
 
 

@@ -348,7 +348,6 @@ ASKED = {
     "why compare query with key and not with the word directly": "reasons",
     "why number of heads divisible by number of gpus tensor parallel": "questions",
     "sequence shorter than block_size causal mask": "questions",
-    "linear attention elu + 1 bfloat16 zero": "linear-attention",
     "sliding window with re-computation better than window attention": "windows",
     "paged attention block size 16 or 256": "cache",
     "enable_gqa head_dim 512 out of memory math fallback": "questions symptoms",

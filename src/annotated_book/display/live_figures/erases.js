@@ -1,7 +1,8 @@
 // What states say of a key as facts are written into them, each by a rule of its own.
 //
 // keys: of each its features; places: the names of a value's features; facts: key and place each; rules: of each its
-//   name, its gate, and whether it corrects what the state says or only adds; asked: the key that is asked for first
+//   name, its gate, and whether it corrects what the state says or only adds; asked: the key that is asked for first.
+// At a new chapter a gate below 1 closes: it is 0, once.
 import { button, element, readout, svg } from "./host/figure.js";
 
 const [SIDE, CELL, FLOOR, UNIT] = [150, 46, 214, 48]; // a drawing, a cell, where bars stand, and how high 1 is
@@ -19,7 +20,7 @@ export default {
         drawn[i].show(state, answer, now.asked);
         return `${rule}: ${spoken(places, answer)}`;
       });
-      const list = now.told.map((at) => facts[at].join(" in the ")).join("; ");
+      const list = now.told.map((at) => facts[at]?.join(" in the ") ?? "a new chapter").join("; ");
       said.textContent = now.told.length
         ? `Told: ${list}. Where is the ${now.asked}? ${answers.join(". ")}.`
         : "Nothing is told yet: all states are empty.";
@@ -30,6 +31,7 @@ export default {
     const tell = facts.map(([who, where], at) =>
       button(`the ${who} is in the ${where}`, () => (now.told.push(at), show())),
     );
+    const turn = button("a new chapter begins", () => (now.told.push(-1), show()));
     const again = button("forget all", () => ((now.told = []), show()));
     const asks = Object.keys(keys).map((key) => {
       const each = button(`where is the ${key}?`, () => ((now.asked = key), show()));
@@ -37,7 +39,7 @@ export default {
       return each;
     });
     el.append(
-      element("div", { class: "aa-controls" }, ...tell, again),
+      element("div", { class: "aa-controls" }, ...tell, turn, again),
       element("div", { class: "aa-controls aa-endings" }, ...asks),
       element("div", { class: "aa-erases" }, ...drawn.map((each) => each.root)),
       said,
@@ -50,8 +52,12 @@ export default {
 export function written(keys, places, facts, gate, corrects, asked) {
   const dot = (key, state, y) => key.reduce((sum, x, i) => sum + x * state[i][y], 0);
   let state = keys[asked].map(() => places.map(() => 0));
-  for (const [who, where] of facts) {
-    const key = keys[who];
+  for (const fact of facts) {
+    if (!fact) {
+      state = state.map((row) => row.map((x) => (gate < 1 ? 0 : x)));
+      continue;
+    }
+    const [key, where] = [keys[fact[0]], fact[1]];
     const faded = state.map((row) => row.map((x) => gate * x));
     const writes = places.map((place, y) => (place === where) - corrects * dot(key, faded, y));
     state = faded.map((row, i) => row.map((x, y) => x + key[i] * writes[y]));
@@ -96,7 +102,8 @@ function draw(rule, places) {
       row.forEach((value, y) => {
         const place = { x: x(y) - CELL / 2 + 1, y: 20 + i * 34, width: CELL - 2, height: 32 };
         const strength = Math.min(Math.abs(value), 1) * 0.6;
-        const box = svg("rect", { ...place, fill: "var(--aa-h)", "fill-opacity": strength });
+        const fill = `var(--aa-${value < 0 ? "n" : "h"})`;
+        const box = svg("rect", { ...place, fill, "fill-opacity": strength });
         const edge = svg("rect", {
           ...place,
           fill: "none",

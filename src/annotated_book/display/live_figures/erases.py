@@ -39,7 +39,7 @@ def erases(
         for row, numbers in enumerate(state.tolist()):
             for column, number in enumerate(numbers):
                 alpha = min(abs(number), 1) * 0.6
-                look = {"color": COLOURS["h"], "alpha": alpha, "lw": 0}
+                look = {"color": COLOURS["n" if number < 0 else "h"], "alpha": alpha, "lw": 0}
                 ax.barh(row, 0.94, 0.94, column - 0.47, **look)
                 says = f"{number:.2f}".replace("-", "−")
                 ax.text(column, row, says, ha="center", va="center", fontsize=12)
