@@ -205,34 +205,6 @@ print(
 )
 
 # %% tags=["proof"]
-from transformers import LlamaConfig, LlamaForCausalLM
-
-tiny = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
-llama = LlamaForCausalLM(LlamaConfig(vocab_size=20, num_hidden_layers=1, **tiny)).eval()
-past, own = torch.ones(4, 4).bool().tril(), torch.eye(4).bool()
-causal = mask.bool()[:, None, None] & past  # (1, 1, 4, 4)
-
-
-def looks(given: Tensor, how: str) -> Tensor:
-    """Say which words of a small Llama react to which words, (4, 4)."""
-    llama.set_attn_implementation(how)
-    words = torch.arange(4).repeat(5, 1)
-    words[1:] += 9 * own  # in each row but the first, another word
-    output = llama(words, attention_mask=given.expand(5, *given.shape[1:])).logits
-    return (output[1:] - output[0]).abs().amax(-1).mT > 1e-6
-
-
-for given, how in itertools.product((mask, causal), ("sdpa", "eager")):
-    sees = causal[0, 0] | own  # a word's own vector is added behind attention
-    wide = given.dim() == 4
-    assert looks(given, how).equal(
-        torch.ones(4, 4).bool() if wide and how == "eager" else sees
-    )
-    floats = torch.zeros(1, 1, 4, 4).masked_fill(~causal, -math.inf)
-    assert looks(floats, how).equal(sees)
-print("✓ A Llama reads booleans with four axes under sdpa, and under eager adds them.")
-
-# %% tags=["proof"]
 alone, default = {"torch": torch}, nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 exec(inspect.getsource(moves) + inspect.getsource(true_means), alone)
 said = ""

@@ -2,10 +2,12 @@
 
 import warnings
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import nn
 
 from annotated_book import chapters
@@ -51,3 +53,16 @@ def test_refusal_finds_the_reason_of_this_kernel_among_those_of_others(
     monkeypatch.setattr(F, "scaled_dot_product_attention", on_a_gpu)
     q = torch.randn(1, 8, 16, 64)
     assert speed.refusal(q, q, q) == "Flash attention wants something else."
+
+
+def test_a_llama_calls_the_function_unless_it_is_eager() -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=20, num_hidden_layers=1, **sizes)
+    model = transformers.LlamaForCausalLM(config).eval()
+    assert model.config._attn_implementation == "sdpa"
+    for implementation in ("sdpa", "eager"):
+        model.set_attn_implementation(implementation)
+        function = F.scaled_dot_product_attention
+        with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
+            model(torch.tensor([[1, 2, 3]]))
+        assert asked_for.called == (implementation == "sdpa")

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import transformers
+from torch import Tensor, nn
 
 from annotated_book import wild_masks
 from annotated_book.wild_masks import CASES, DOORS, FAST, FUNCTION, FUSED, LAYER, WEIGHTS
@@ -80,3 +82,32 @@ def test_the_mend_is_what_a_door_gets():
     assert wild_masks.arguments(FUNCTION, case, mended=True) == case.function_mended
     assert wild_masks.arguments(FUNCTION, case) == case.of_function
     assert wild_masks.arguments(WEIGHTS, case, mended=True) == case.of_class
+
+
+@pytest.fixture
+def llama():
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=20, num_hidden_layers=1, **sizes)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def looks(llama: nn.Module, given: Tensor) -> Tensor:
+    """Say which words of a Llama react to which words, (4, 4)."""
+    words = torch.arange(4).repeat(5, 1)
+    words[1:] += 9 * torch.eye(4).bool()  # in each row but the first, another word
+    with torch.no_grad():
+        output = llama(words, attention_mask=given.expand(5, *given.shape[1:])).logits
+    return (output[1:] - output[0]).abs().amax(-1).mT > 1e-6
+
+
+@pytest.mark.parametrize("how", ["sdpa", "eager"])
+def test_a_llama_reads_masks_as_the_table_says(llama, how):
+    llama.set_attn_implementation(how)
+    keeps = torch.tensor([[1, 1, 0, 1]])
+    causal = keeps.bool()[:, None, None] & torch.ones(4, 4).bool().tril()
+    sees = causal[0, 0] | torch.eye(4).bool()  # a word's own vector is added behind attention
+    floats = torch.zeros(1, 1, 4, 4).masked_fill(~causal, -torch.inf)
+    assert looks(llama, keeps).equal(sees)
+    assert looks(llama, floats).equal(sees)
+    everything = torch.ones(4, 4).bool()  # under eager True and False are added, as 1 and 0
+    assert looks(llama, causal).equal(everything if how == "eager" else sees)

@@ -18,7 +18,7 @@ UNFOLD = "document.querySelectorAll('details').forEach((fold) => { fold.open = t
 # drawings, for a wide page and for a narrow one: one of them is drawn.
 UNDRAWN = """() => [...document.querySelectorAll("article figure")]
   .filter((figure) => ![...figure.querySelectorAll(
-    "svg, img, table, pre, .aa-stage, .aa-doors, .aa-strips, .aa-rooms")]
+    "svg, img, table, pre, .aa-stage, .aa-doors, .aa-exchange, .aa-strips, .aa-rooms")]
     .some((part) => part.getBoundingClientRect().height > 0))
   .map((part) => part.outerHTML.slice(0, 200))"""
 # Code, its own or printed by a cell, that is cut off and would have to be scrolled.
