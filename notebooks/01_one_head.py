@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *17 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -116,6 +116,9 @@ TRAINED = {
     "sweet": [1, 2, 7, 68, 0, 1, 1, 7],
 }
 nouns = torch.eye(8)[:, [1, 3]]  # (8, 2)
+w_q, w_k = torch.randn(2, 4, 2)
+before, after = ((z[it] @ w_q) @ (z @ w_k).mT for z in (x, y))  # (8,)
+torch.testing.assert_close(before[:-1], after[:-1])  # whatever the matrices are
 real = {
     (last_word,): ([*WORDS[:-1], last_word], torch.tensor(shares) / 100, nouns)
     for last_word, shares in TRAINED.items()
@@ -139,10 +142,11 @@ display.collects(
 )
 
 # %% [markdown]
-# They do, from the cat to the milk. This head has what our call has not: four matrices, which training has set, and
-# layers of a model before it. In this chapter you take attention apart, and then set such matrices by hand. (The head was
-# picked for what it does here, and one sentence is an anecdote: [Trained weights](13_trained_weights.ipynb) puts all 72
-# on trial.)
+# They do, from the cat to the milk. (One head, picked for one sentence, is an anecdote: [Trained
+# weights](13_trained_weights.ipynb) puts all 72 on trial.) This head has what our call has not: four matrices, which
+# training has set, and layers of a model before it, which have already changed the rows. The lines move because of
+# these layers. No matrices alone could do it, as the cat, the milk and *it* bring the same numbers into both sentences.
+# What matrices can do, you will see when you set them by hand.
 
 # %% [markdown] name="a-soft-look-up"
 # ## A soft look-up
@@ -151,7 +155,7 @@ display.collects(
 # spine and pages inside. A catalogue, like a Python `dict`, finds the one book with exactly the title that you ask for,
 # or nothing at all.
 #
-# A **soft look-up** never comes back empty. You compare your question, the **query**, with the title
+# A **soft look-up** always finds something. You compare your question, the **query**, with the title
 # on every spine, its **key**. The better a key fits, the more you read of that book's pages, its
 # **value**. You go home with one page of notes, with more from the books that fit better.
 
@@ -281,7 +285,7 @@ output, weights = attend(x, x, x)  # (8, 4), (8, 8)
 display.show(weights, WORDS, WORDS, heat=True, corner="asks")
 
 # %% [markdown]
-# One eighth of everything, rounded to 0.12: all keys fit equally badly, and the shares add up to one all the same. Who
+# One eighth of everything, printed as 0.12: all keys fit equally badly, and the shares add up to one all the same. Who
 # comes without a question goes home with the average of the library.
 #
 # ## An alarming glass of milk
@@ -318,7 +322,8 @@ display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 #
 # > milk and cream vanished because **it** was thirsty
 #
-# Here *it* is none of the other words: a drink in the first sentence, an animal in the second. What does *it* collect now?
+# They drank *something* sweet; *somebody* thirsty made milk vanish. What *it* stands for is not in the sentence. What does
+# *it* collect now?
 
 # %% tags=["hide-input"]
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
@@ -339,8 +344,8 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # only because the cat and the milk were a draw.
 #
 # Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but what is *said* of them:
-# their quality. *Thirsty* is said of an animal, and *sweet* is not. For that, a word's question, its title and its pages
-# can no longer be the same four numbers.
+# their quality. The word to find is the one that is both, animal and quality: *thirsty*. For that, a word's question, its
+# title and its pages can no longer be the same four numbers.
 
 # %% [markdown] name="four-learned-matrices"
 # So put a matrix between a word and each of its three parts. $W_Q$ turns the word's numbers into its query, what it
@@ -350,8 +355,8 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
 # looks there, and in green what that word hands over. The head says whether *it* is an animal: *yes*, if
-# *it* collects more than by looking at all words alike. This border, the thin line in the bar, is our choice. Three
-# presses build the plan. When they have made the answer right, five more sentences come.
+# *it* collects more quality than the average of all eight words. This border, the thin line in the bar, is our choice. Column 1 of
+# a query meets only column 1 of a key; the columns' names are ours. Three presses build the plan. When they have made the answer right, five more sentences come.
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
 # 2. $W_Q$, row *quality*, column *animal*: *it* has a quality, so *it* asks for animals. Before you press: whom will *it*
@@ -390,15 +395,14 @@ display.by_hand(
 # query and the keys.
 #
 # The third makes five of six right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375. The two cats
-# take most of the weight, and have no quality to give. Is the question too quiet? Make the 1 in $W_Q$ a 2: the cats get
-# even more, and the answer is *no*.
+# take most of the weight, and have no quality to give. Make the 1 in $W_Q$ a 2, and the answer is *no*.
 #
 # Leave the 2, and let *it* ask for quality, too: in $W_Q$ and in $W_K$, a 1 in row *quality*, column *quality*. Now
 # *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of the
 # chapters to come.
 #
-# One answer is still wrong, *milk … sweet*, and no other line would help: 0.90 is more than 0.67. No animal is about, but
-# a soft look-up never comes back empty, so *it* brings home the quality of *sweet*, and its own. **Can you set a head
+# One answer is still wrong, *milk … sweet*, and no other line would help: one that lets 0.67 through lets this 0.90 through.
+# No animal is about, but the weights add up to one all the same, so *it* brings home the quality of *sweet*, and its own. **Can you set a head
 # that gets all six?**
 #
 # <details><summary>A hint</summary>
@@ -409,7 +413,7 @@ display.by_hand(
 # </details>
 # <details><summary>Two answers</summary>
 #
-# Begin with our head, and put a 1 into both cells of row *action* of $W_K$. Where nobody fits better, the verb is found,
+# Begin with our head, and put a 1 into both columns of row *action* of $W_K$. Where nobody fits better, the verb is found,
 # and has no quality. In trained models, a word that takes the weight nobody needs is called an [attention
 # sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
 #
@@ -418,9 +422,10 @@ display.by_hand(
 #
 # </details>
 #
-# What came home is a quality; the news for *it* is: an animal. So a fourth matrix, $W_O$, decides what the notes are
-# **written as**, before a model adds them to the row of the word that asked. Here is our whole head, for *cats …
-# thirsty*. A word has e = 4 numbers, its query and its key d = 2, so the root is √2.
+# What comes home is a quality; what the model shall read is *an animal*. So a fourth matrix, $W_O$,
+# decides what the notes are **written as**, before a model adds them to the row of the word that asked. Here is our
+# whole head, for *cats … thirsty*. A word has e = 4 numbers, its query and its key d = 2, so the root is √2. So that a value has two numbers as well,
+# $W_V$ gets a second column, of zeros.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
@@ -501,8 +506,8 @@ alt = f"Ten scores as their products are added. Typical size: {', '.join(told)}.
 display.finish(drawing, name="walks", alt=alt, caption=caption)
 
 # %% [markdown]
-# Only four times, 32 against 8: most steps cancel. The *variances* of independent terms add up. Each product has
-# variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
+# Only four times, 32 against 8: most steps cancel. Two steps of 1, forward or back, end at −2, 0, 0 or 2: a mean square of
+# 2. So the *variances* of independent terms add up. Each product has variance 1, so the score has variance d, and its typical size is $\sqrt d$. Divide by that, and the
 # scores have size 1 at every width.
 #
 # And the weights? Widen the head, for 32 random queries and 16 random keys: first with the scores as they are, then
@@ -554,8 +559,8 @@ print("✓ The formula is what autograd finds.")
 # ## A head that can be trained
 #
 # In a module, an optimiser can train the four matrices. They begin at random, divided by a root, so that a product with
-# them is about as large as what goes in. As in PyTorch's module, `query`, `key` and `value` are rows of words here;
-# behind the matrices, queries and keys are `q` and `k`. Where all three are the same rows, this is **self-attention**.
+# them is about as large as what goes in. As in PyTorch's module, `query`, `key` and `value` are the rows *before* the
+# matrices; behind them, they are called `q` and `k`. Where all three are the same rows, this is **self-attention**.
 
 
 # %%
@@ -736,6 +741,9 @@ exercises.one_head.check_attend.folded(my_attend)
 # >
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.
+#
+# And the question of the first screen? *Thirsty* does not make *it* look at the cat. A head of yours can find *thirsty*, and
+# bring home that *it* is an animal. Which one is for a later head to see: the lines of the trained one had moved by then.
 #
 # A soft look-up comes back with one page of notes, however many books it has read. What if you had two questions? [The
 # next chapter](02_two_heads.ipynb) shows two scenes that one head confuses.
