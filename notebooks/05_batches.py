@@ -123,7 +123,7 @@ display.who_hears(
 # %% [markdown]
 # With the walls *right*, the cat wanted more and the drink was gone. With the walls *across*, no drink changes what
 # comes: neither last *the* can hear it. But *fresh*, in sentence 2, changes what sentence 1 says. There is no error, and
-# no shape is wrong. Who builds such a house?
+# no shape is wrong. First the right house; the builder of the wrong one comes after it.
 
 # %% tags=["proof"]
 assert world.REASONS["drank"][1] == LASTS
@@ -157,7 +157,8 @@ print("✓ In the model, every word hears what is green, and nothing else.")
 #
 # In attention with several heads, each head of each sentence has a room of its own. Here is the right house for the two
 # heads of [chapter 2](02_two_heads.ipynb), and for two sentences as far as *thirsty* and *sweet*. The framed *it* of
-# sentence 1 asks, and under each word of its room stands the weight that the word gets.
+# sentence 1 asks, and under each word of its room stands the weight that the word gets. Of quality, which is all that our
+# heads collect, *thirsty* and *sweet* have 2, *it* has 1, the cat and the milk have none.
 
 # %% tags=["hide-input"]
 WIDE = four.WIDE  # W_Q, W_K and W_V of the pair, side by side
@@ -176,7 +177,7 @@ weights[:, 0] = look(x)[0, :, it]
 display.rooms(both, room_of("right", 2, 8), (0, it), weights, name="the-right-house")
 
 # %% [markdown]
-# Put both sentences into one tensor `x`, `(b, n, e)`. The patient way into the four rooms is a loop over the sentences.
+# Put both sentences into one tensor `x`, `(b, n, e)`: b = 2 sentences of n = 8 words with e = 4 features. The patient way into the four rooms is a loop over the sentences.
 
 
 # %% tags=["fold-input"]
@@ -192,7 +193,8 @@ def one_by_one(q: Tensor, k: Tensor, v: Tensor, h: int) -> Tensor:
 
 # %% [markdown]
 # Without the loop, what has to change in `one.attend`, which [chapter 1](01_one_head.ipynb) wrote for one sentence? Nothing.
-# Heads do not hear one another, and neither do sentences: the batch is one more axis in front. `WIDE` holds $W_Q$, $W_K$
+# Its `query @ key.mT` and `weights @ value` multiply the last two axes, once for each place of the axes in front, and its `softmax(-1)` looks along
+# the last. The heads are such an axis in front; the batch is one more. `WIDE` holds $W_Q$, $W_K$
 # and $W_V$ of both heads side by side.
 
 
@@ -211,7 +213,7 @@ mixed = four_axes(q, k, v, h)    # (b, n, h * d)
 # %% [markdown]
 # `split_heads` and `merge_heads` are the lines of [the last chapter](04_reshape_trick.ipynb), with axes counted from the end:
 # `transpose(-3, -2)` in the place of `transpose(0, 1)`. So they leave the batch alone, as `one.attend` does.
-# Two large matrix products do the work of many small ones:
+# Two calls of `@`, each with all the small products at once, replace the loop's many:
 
 
 # %% tags=["proof"] name="equal-to-the-loop-gradients-too"
@@ -240,8 +242,7 @@ expected = one.gradients(loop, triple)
 torch.testing.assert_close(output, loop)
 torch.testing.assert_close(one.gradients(output, triple), expected)
 torch.testing.assert_close(mixed, one_by_one(q, k, v, h))
-print(f"✓ For 64 sentences: {counted[0]} products in the loop, {counted[1]} here.", end=" ")
-print("Outputs and gradients are equal.")
+print(f"✓ For 64 sentences: {counted[0]} calls in the loop, {counted[1]} here, and equal.")
 
 # %% [markdown] name="what-equal-sizes-hide"
 # ## A house with the wrong walls
@@ -288,7 +289,7 @@ answers = torch.cat([pair(x)[:, it, :2], wrong[it, :, :2]])
 display.show(answers, rows, ["animal", "food"], corner="it collects")
 
 # %% [markdown]
-# 1.00 under both, in both sentences. Here is the house in which *it* was asked, alike in both heads:
+# Here is the house in which *it* was asked, alike in both heads:
 
 # %% tags=["hide-input"]
 heard = look(y)[it, :, 0]  # (h, b)
@@ -299,27 +300,25 @@ pairs = room_of("around each pair", 2, 8)
 display.rooms(both, pairs, (0, it), weights, name="the-house-of-pairs")
 
 # %% [markdown]
-# Each of its 16 rooms, 8 in each head, holds two words, one of each sentence. *It* hears only itself and its twin, and our heads hand over
-# *quality* alone.
-#
-# In the first figure, press *around each pair*. The last *the* of sentence 1 hears only itself, and never what anybody
-# drank. So whatever you choose, the mouse carries the dog.
+# Each of its 16 rooms, 8 in each head, holds two words, one of each sentence. *It* hears only itself and its twin. Both
+# have a quality of 1, and any mixture of 1 and 1 is 1. In the first figure it is worse still: that model hears nothing that comes later,
+# so the last *the* of sentence 1 hears only itself, and whatever you choose, the mouse carries the dog.
 #
 # ## The obvious repair
 #
-# Our code wants `(b, n, e)`, and `y.reshape(b, n, e)` has that shape. This one line builds the house of the cheese, with
-# walls *across*. Under each word stands its place in `y`, which begins with the first word of both sentences.
+# Our code wants `(b, n, e)`, and `y.reshape(b, n, e)` has that shape. This line, and a reshape back at the
+# end, build the house of the cheese, with walls *across*. Under each word stands its place in `y`, which begins with the first word of both sentences.
 
 # %% tags=["hide-input"]
 texts = [[world.EDGE, *words, ".", "so", "the"] for words in both]
 display.in_order(texts, room_of("across", 2, 12), name="words-and-walls")
 
 # %% [markdown]
-# A reshape keeps this order, and counts. Each sentence has 12 words, so after 12 words room 1 is full. There stands the
-# wall: in the middle of both sentences.
+# A reshape keeps this order, and counts. Each sentence has 12 words here, so room 2 begins with place 12: in the middle of
+# both sentences. (With each word that the model adds, the wall moves on by half a word.)
 #
 # Behind the wall the model hears of something sweet, but not that this was milk, nor that it was drunk. In the model's [little
-# world](10_a_little_world.ipynb) a food can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
+# world](10_a_little_world.ipynb) something to eat can be sweet, too, and *cheese* is a guess. *Fresh* is said of drinks alone, and
 # the guess becomes *water*.
 #
 # **A reshape keeps the order and lets the wall fall where the count ends; a transpose brings each word into the room of
@@ -421,8 +420,8 @@ caught(passed, [*tests])
 
 # %% [markdown]
 # Last chapter's test misses *across* because it asks a single sentence, and a reshape leaves one sentence in order. So run
-# both tests, with dropout off, and on random numbers: our own sentences are too much alike. *Around each pair*, both words
-# of a room have the same quality, which is all that our heads hand over. On them the test finds nothing.
+# both tests, with dropout off, and on random numbers, as here. On our two sentences, *around each pair* would pass: both words of a
+# room have the same quality there.
 #
 # <details><summary>And in cross-attention?</summary>
 #
@@ -461,7 +460,7 @@ for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     assert len(F.scaled_dot_product_attention(*parts)) == max(queries, keys)
     torchs = nn.MultiheadAttention(24, 4, batch_first=True)
     assert not passes(lambda given, torchs=torchs: torchs(*given), (query, key, key))
-print("✓ Together, the new test and the old one find all four mistakes.")
+print("✓ Together, the new test and the old one find all four mistakes of the table.")
 
 # %% [markdown]
 # ## Exercises

@@ -57,7 +57,7 @@ def rooms(
 
 
 def in_order(sentences: Sequence[Sequence[str]], room_of: Tensor, *, name: str) -> Output:
-    """Draw rooms, and under each word its place in a sequence-first tensor, counted from 1.
+    """Draw rooms, and under each word its place in a sequence-first tensor, counted from 0.
 
     Args:
         sentences: n words each, a sentence in each row.
@@ -69,14 +69,14 @@ def in_order(sentences: Sequence[Sequence[str]], room_of: Tensor, *, name: str) 
         >>> from annotated_book import display
         >>> words = [["it", "was"], ["it", "is"]]
         >>> display.in_order(words, torch.tensor([[0, 1], [0, 1]]), name="counted")
-        Figure: Room 1: it 1, it 2. Room 2: was 3, is 4.
+        Figure: Room 1: it 0, it 1. Room 2: was 2, is 3.
     """
     b, n = room_of.shape
-    places = torch.arange(b * n).view(n, b).mT + 1  # (b, n)
+    places = torch.arange(b * n).view(n, b).mT  # (b, n)
     inside: dict[int, list[str]] = {}
     for place in range(b * n):
         i, j = place % b, place // b
-        inside.setdefault(int(room_of[i, j]), []).append(f"{sentences[i][j]} {place + 1}")
+        inside.setdefault(int(room_of[i, j]), []).append(f"{sentences[i][j]} {place}")
     alt = " ".join(f"Room {room + 1}: {', '.join(words)}." for room, words in inside.items())
     under = [[str(place) for place in row] for row in places.tolist()]
     grid = _grid(sentences, room_of.tolist(), under=under)
