@@ -590,7 +590,7 @@ def duel(data):
         yield ("button", f"food: {names[place]}", ""), said, marks | moved
     assert rights < 2
     (before, _), *repairs = data["rounds"]
-    for (repair, _), count in zip(repairs, (4, 6), strict=True):
+    for (repair, _), count in zip(repairs, (6,), strict=True):
         yield ("button", repair, ""), [f"{repair}: right in {count} of 6."], {small: [""] * 6}
     yield ("button", before, ""), ["You foresaw"], {bold: [*shown]}
 
