@@ -8,7 +8,7 @@
 #
 # A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
 # likeliest. Put dots in front, each a row of zeros in the place of a word. The words keep the positions that they have
-# alone, and nothing else changes. Drag, and see what the model tells now; orange is what it does not say without dots.
+# alone, and nothing else changes. Drag, and see what the model tells now. Orange: what the dots have changed.
 
 # %% tags=["fold-input"]
 import math
@@ -85,7 +85,7 @@ led = {
 display.dots_in_front(led, DOTS, start=0, name="led-astray")
 
 # %% [markdown]
-# Drag. One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
+# One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
 # drink tea, and behind sixteen it carries itself. There is no error.
 #
 # Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
@@ -127,8 +127,8 @@ display.show(weights[1, [2]], ["was looks at"], labels, decimals=3, heat=True)
 
 # %% [markdown]
 # The four dots get 0.46 together, and each as much as *milk*. *Was* and *milk* have no feature in common, so their score
-# is 0. A dot scores 0 as well, and exp(0) is 1. Do four features made by hand make the difference, or the zeros?
-# Neither:
+# is 0. A dot scores 0 as well, and exp(0) is 1. Is that because our features are handmade, or
+# because the filler is zeros? Neither: with random words and noise, over a third is lost, too.
 
 # %% tags=["proof"]
 torch.manual_seed(6)
@@ -161,7 +161,7 @@ display.shares(bars, labels, name="shares-of-was")
 # already stood in the sum by which everything was divided. You could divide a second time. It is easier never to let padding into the sum.
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
-# score has an exponential of 0? Only $-\infty$, and that makes the third bar.
+# score has an exponential of 0? On paper, only $-\infty$, and that makes the third bar.
 #
 # A **mask** is a sheet of card, laid over the table of scores, with a hole wherever a query may look. What
 # it covers reads $-\infty$. In the code, `blocked` is True where there is card. The first card, the **padding mask**,
@@ -184,7 +184,7 @@ display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
 # `[:, None, :]` makes one card of it for all queries: padding is padding, whoever looks. The short sentence no longer
-# notices its dots.
+# notices its dots, as long as they are numbers: $0 \cdot \infty$ and 0 · NaN are NaN, so filler must be finite (`torch.empty` may not be).
 
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                             # (b, m, e)
@@ -196,8 +196,11 @@ for filler in torch.randn(3, 4).double():
     z = x.masked_scatter(padding[..., None], filler.expand(4, 4))  # (b, m, e)
     filled = attend(z, z, z, padding[:, None, :])[0][1, :4]        # (4, d)
     torch.testing.assert_close(filled, of_words)
+for filler in (math.nan, math.inf):
+    z = x.masked_fill(padding[..., None], filler)  # (b, m, e)
+    assert attend(z, z, z, padding[:, None, :])[0][1, :4].isnan().all()
 assert padding.equal(masks.block_padding(lengths, 8))
-print("✓ Whatever the filler holds, the short sentence gets what it gets alone.")
+print("✓ Whatever finite numbers fill it up, the short sentence gets what it gets alone.")
 
 # %% [markdown] name="the-causal-mask"
 # ## A mask like a staircase
@@ -205,7 +208,7 @@ print("✓ Whatever the filler holds, the short sentence gets what it gets alone
 # Padding is blocked for everybody. The second mask depends on who is looking.
 #
 # A model that learns to write gets whole sentences, and shall say after each word which one is next. The row of *drank*
-# could look at *milk* then, and copy its answer. When it writes, there is no next word to look at. So no query may see a key that comes after it [[Vaswani et al., section
+# could look at *milk* then, and copy it: *milk* is the answer. When it writes, there is no next word to look at. So no query may see a key that comes after it [[Vaswani et al., section
 # 3.2.3](../docs/references.md#vaswani-2017)]. This card is the **causal mask**: one hole in the first row, two in
 # the second, and so on down a staircase. `triu(1)` keeps what lies above the diagonal.
 
@@ -218,7 +221,7 @@ written, causal = attend(words, words, words, future)  # (n, e), (n, m)
 display.staircase(causal, one.WORDS, name="staircase")
 
 # %% [markdown]
-# Read the row of *it*. Since the first page of this book, the last word has told *it* what is meant. Under this mask
+# Read the row of *it*. Since the first page of this book, the last word has told the word *it* what is meant. Under this mask
 # that cannot happen.
 
 # %% tags=["hide-input"]
@@ -293,8 +296,8 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 
 # %% [markdown] name="two-mistakes"
 # > **Pitfall.** The staircase is off by one step. With `triu(2)` each word but the last sees the next one, which is
-# > the answer. Nothing complains, the training loss falls beautifully, and the model cannot write: [A little
-# > world](10_a_little_world.ipynb#cell-id=below-the-floor) trains five models that way. With `triu(0)` no word sees
+# > the answer. Nothing complains, the training loss falls beautifully, and [the model cannot
+# > write](10_a_little_world.ipynb#cell-id=below-the-floor). With `triu(0)` no word sees
 # > itself, and the first row has no hole at all. Keep that row in mind.
 
 # %% [markdown] name="merging-the-two"
@@ -311,8 +314,8 @@ print("✓ Padding behind: the staircase is enough, and the padding mask changes
 
 # %% [markdown]
 # But a model that writes reads its next word from the last column, `[:, -1]`, and appends it there, for all texts at
-# once. With the dots behind, the short text would go on after a dot. So put them in front. This is **left padding**,
-# `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
+# once. With the dots behind, the short text would go on after a dot. So put them in front, and number the words from the first word, not from the first dot: masks do not
+# do that for you. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
 #
 # ```text
 # dots behind:  … because it  was thirsty → .
@@ -390,7 +393,8 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 #
 # The last square of the picture above has four such rows. Here are two other sentences, of five places each. The second
 # has two dots in front, so two rows without a hole. Make a third: press the first *the*, above its column, and it
-# becomes padding. Then take the staircase away: neither mask alone leaves these rows without a hole. It takes both.
+# becomes padding. Then take the staircase away. With one mask alone, each of these rows has a hole; only both together
+# close it.
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -430,7 +434,7 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
-# rows that the loss never touched? Which of these boxes hold NaN?
+# rows that the loss never touched? With one layer, which gradients are NaN? With two, which outputs? Guess, and press.
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
@@ -509,14 +513,15 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# One more line, and a row without a hole collects nothing, and spoils nobody's gradient.
+# One more line, and a row without a hole collects nothing, and spoils nobody's gradient. Mend only the NaN, and nothing is left
+# to tell you of a leak. PyTorch 2.13<!-- setting -->'s function gives zeros, too.
 #
 # And in code of yours? It depends on what the first fill does:
 #
 # | the first fill | a row without a hole gets | what mends it |
 # |---|---|---|
 # | overwrites scores with $-\infty$, as here | NaN | the second fill |
-# | adds $-\infty$ | NaN; the second fill cleans the outputs, but $W_Q$ and $W_K$ still get NaN | before the softmax, [lift the mask](#cell-id=where-a-mask-is-added) (let that row see everything), and leave the row out of the loss |
+# | adds $-\infty$ | NaN; the second fill cleans the outputs, but $W_Q$ and $W_K$ still get NaN (an overwritten score sends no gradient back, an added one does) | before the softmax, [lift the mask](#cell-id=where-a-mask-is-added) (let that row see everything), and leave the row out of the loss |
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -535,9 +540,7 @@ assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
 assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
 scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
 torch.testing.assert_close((scores.softmax(-1) @ left)[1, 0], left[1].mean(0))
-print(
-    "✓ After the second fill, package and PyTorch's function agree: outputs and gradients."
-)
+print("✓ After the second fill, package and this PyTorch's function agree, gradients too.")
 
 # %% [markdown] name="what-the-dots-say"
 # ## What the dots say
@@ -559,7 +562,6 @@ print(
 # <details name="one-fill"><summary>Nothing but dots.</summary>
 #
 # Right. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
-# Among nothing but NaN, `argmax` answers with the first place, 0, and the word at 0 is the dot of the padding.
 #
 # </details>
 
@@ -573,7 +575,8 @@ for cure, how in cures.items():
 display.dots_in_front(said, DOTS, start=0, name="what-the-dots-say")
 
 # %% [markdown]
-# With one fill the model says dots, because the NaN of a dot's row has spread to every word. With two fills, as in
+# With one fill the model says dots: the NaN of a dot's row has spread to every word, `argmax` of nothing but NaN is place 0,
+# and word 0 is the dot. With two fills, as in
 # `attend_safely`, it tells what it tells alone, behind one dot or sixteen: *it* is the thirsty cat again.
 
 # %% tags=["proof"]
@@ -821,8 +824,7 @@ print("✓ Run on this page's batch, the leak and the NaN are where the answers 
 # > ```
 # >
 # > Block before the softmax, never only after it. The second fill keeps one row without a hole from spoiling
-# > everyone's gradient. If your code *adds* its mask, two fills are not enough: [lift
-# > it](#cell-id=where-a-mask-is-added) from such a row first, so that the row sees everything, and read it nowhere.
+# > everyone's gradient.
 #
 # With this card the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -248,7 +248,7 @@ values, the words: finite; values, a dot: NaN; layer 2, every word: NaN; loss: N
     }
     caption = (
         "Coloured by what each gradient (one layer) or output (two) held when this page was "
-        "built: zeros (grey), finite numbers (blue), NaN (orange)."
+        "built: zeros (grey letters), finite numbers (blue), NaN (orange)."
     )
     panels = [
         [
@@ -291,7 +291,7 @@ W_Q and W_K: NaN.
     }
     caption = (
         "On the way back, with the second fill behind the softmax. Coloured by what each "
-        "gradient held: zeros (grey), finite numbers (blue), NaN (orange)."
+        "gradient held: zeros (grey letters), finite numbers (blue), NaN (orange)."
     )
     return _draw_flows(flows, name=name, caption=caption)
 

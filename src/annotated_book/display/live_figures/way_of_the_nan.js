@@ -36,11 +36,15 @@ export default {
       element(
         "div",
         { class: "aa-endings" },
-        button("open all", () => boxes.forEach((b) => b.open())),
+        button("open all", () => {
+          boxes.forEach((b) => b.open());
+          said.textContent =
+            "The NaN begins in a dot's row, and 0 · NaN carries it on. All are open.";
+        }),
       ),
       element("div", { class: "aa-way" }, ...panels),
       said,
     );
-    said.textContent = "Which boxes hold NaN? Guess, and press.";
+    said.textContent = "";
   },
 };
