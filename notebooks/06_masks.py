@@ -434,7 +434,7 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
-# rows that the loss never touched? With one layer, which gradients are NaN? With two, which outputs? Guess, and press.
+# rows that the loss never touched? With one layer, which gradients are NaN? With two, which outputs?
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")

@@ -950,7 +950,7 @@ def wheels(data):
 def way_of_the_nan(data):
     boxes = [box for _, *boxes in data["panels"] for box in boxes]
     bold = [holds if row == 0 else "?" for _, row, _, holds, *_ in boxes]
-    yield None, [], {".aa-way b": bold}
+    yield None, ["Guess, and press."], {".aa-way b": bold}
     for i, (name, row, _, holds, _, why) in enumerate(boxes):
         if row:
             bold[i] = holds

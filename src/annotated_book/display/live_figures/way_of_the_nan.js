@@ -45,6 +45,8 @@ export default {
       element("div", { class: "aa-way" }, ...panels),
       said,
     );
-    said.textContent = "";
+    said.textContent = "Guess, and press.";
+    el.classList.add("aa-untouched");
+    el.addEventListener("click", () => el.classList.remove("aa-untouched"), { once: true });
   },
 };
