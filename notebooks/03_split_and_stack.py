@@ -223,16 +223,16 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 
 # %% [markdown]
 # **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath, so *cat* and *milk* both get 6, and
-# the weight 0.17. Both heads hand over the same, the *quality* of a word. So one set of weights brings the same number
-# twice: 0.46 · 2 from *thirsty* and 0.17 · 1 from *it* make 1.09 of animal and 1.09 of food. (Other values would
-# be two views of one mix: the single glass of [Two heads](02_two_heads.ipynb).)
+# the weight 0.17. (Before the softmax each sum is divided by the root of its width, √4 uncut, √2 cut.) Both heads hand over
+# the same, the *quality* of a word. So one set of weights brings the same number twice: 0.46 · 2 from *thirsty* and
+# 0.17 · 1 from *it* make 1.09 of animal and 1.09 of food.
 #
-# **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, 0.97 and
-# 0.19. (Before the softmax each sum is divided by the root of its width, √4 uncut, √2 cut.)
+# **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, with
+# *thirsty* 0.97 and 0.19.
 #
 # **Cut, dim=1**, the answers are 1.00 and 1.00. `@` multiplies the last two axes, and takes all axes before them for
-# separate problems. Here the last two are h and d. So each word is a problem of its own, and in its frame its two strips ask
-# each other: 3 and 3, one half each. *It* hears no word but itself, whose *quality* is 1.
+# separate problems. Here the last two are h and d. So each word is a problem of its own, and in its frame each strip of *it* asks
+# both strips of *it*: 3 and 3, one half each. *It* hears no word but itself, whose *quality* is 1.
 
 
 # %% tags=["proof"]
@@ -283,22 +283,22 @@ LOSSES = {"2 heads": (2,), "head 1 off": (2, 0), "head 2 off": (2, 1), "uncut": 
 read_aloud(LOSSES, CHASED, ["dog", "cat"], lead="who chases:", name="cut-or-uncut")
 
 # %% [markdown]
-# With both heads, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. What does each head
-# know? Choose, then look at all 60 such beginnings, with any two of the six animals:
+# With both heads, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. Which head, lost,
+# lets animals chase themselves? Choose, then look at all 60 such beginnings, with any two of the six animals:
 #
-# <details name="knows"><summary>Head 1 knows who chases, head 2 whom Anna has.</summary>
+# <details name="knows"><summary>Head 1.</summary>
 #
-# Right. Without head 1 half of the chasers chase themselves. Without head 2 an animal comes in that Anna never had.
-#
-# </details>
-# <details name="knows"><summary>Head 1 knows whom Anna has, head 2 who chases.</summary>
-#
-# Then without head 1 a strange animal would be chased. Look at the last column.
+# Right. Without head 1 many of the chasers chase themselves.
 #
 # </details>
-# <details name="knows"><summary>Both know both.</summary>
+# <details name="knows"><summary>Head 2.</summary>
 #
-# Then either could be lost.
+# Without head 2, none does. Now and then an animal comes in that Anna never had.
+#
+# </details>
+# <details name="knows"><summary>Either: it takes both.</summary>
+#
+# Without head 2, none does, so head 1 alone is enough for that.
 #
 # </details>
 
@@ -344,8 +344,8 @@ assert lost["head 2 off"][1] == 0 < lost["head 2 off"][2] < 10
 print("✓ Without head 1 animals chase themselves; without head 2 some are not Anna's.")
 
 # %% [markdown]
-# Head 2 is missed in 5 stories only, but see what it tells then: Anna feeds a mouse that was never there. And what does the last word,
-# *the*, look at in the second layer? First through head 1, then through head 2, then with this layer alone uncut (the first stays
+# Head 2 is missed in 5 stories only. In the figure, at the end of the line *head 2 off*, Anna feeds a mouse that was never there. And
+# what does the last word, *the*, look at in the second layer? First through head 1, then through head 2, then with this layer alone uncut (the first stays
 # cut, so that its rows are the same):
 
 
@@ -384,13 +384,13 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# In these two stories head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog. With head 1 off, the
+# In these two stories head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, here. With head 1 off, the
 # answer was *cat* both times. So head 1 makes the difference. Where the cat chases, head 1 finds the dog at Anna's, 1.00, and turns
 # the answer to *dog*. Where the dog chases, head 1 finds him there, 0.98, and the answer stays *cat*.
 #
 # Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
-# both questions best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,
-# whoever chases. Two questions need two sets of weights, and **that is what the cut keeps apart.**
+# both sums together best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,
+# whoever chases. Two heads need two sets of weights, and **that is what the cut keeps apart.**
 
 
 # %% tags=["proof"]
