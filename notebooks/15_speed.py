@@ -122,7 +122,7 @@ print("✓ As it comes, without weights, off the fast path, by the function: one
 # | the function gets a [mask for every head](#cell-id=the-price-of-a-mask) | `(n, m)`, `(b, 1, 1, m)` or `(b, 1, n, m)` |
 # | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
 # | the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last contiguous |
-# | training has dropout on the weights, 0.1 in PyTorch's layers by default | `self_attn.dropout = 0.0` |
+# | on a CPU, training has dropout on the weights, 0.1 in PyTorch's layers by default | `self_attn.dropout = 0.0` |
 # | a model of `transformers` is `"eager"`, as it must be where you [want weights](../docs/messages.md#output-attentions) | `"sdpa"`, the default of `attn_implementation` |
 #
 # **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first.

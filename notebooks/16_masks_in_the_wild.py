@@ -152,15 +152,15 @@ print("✓ With the line that mends it, each mask is right at every door.")
 # | seven older designs in [Published code](18_published_code.ipynb) | hides in three | keeps in four |
 #
 # You need not read a function to find out. Ask it. `true_means` hands over a mask that is True for key 2 alone, puts another
-# vector there, then at key 1, and watches whether query 0 notices. Dropout moves every output, so call `.eval()` first.
+# vector there, then at key 1, and watches whether the last query notices. Dropout moves every output, so call `.eval()` first.
 
 
 # %%
 def moves(call, x: torch.Tensor, key: int) -> bool:
-    """Say whether another vector at the place of a key moves the output of query 0."""
+    """Say whether another vector in a key's place moves the last query's output."""
     other = x.clone()
     other[:, key] = torch.randn(x.size(-1))
-    return not torch.equal(call(x)[0, 0], call(other)[0, 0])
+    return not torch.equal(call(x)[0, -1], call(other)[0, -1])
 
 
 def true_means(call) -> str:
@@ -169,7 +169,7 @@ def true_means(call) -> str:
     chosen[:, 2] = True
     marked, unmarked = (moves(lambda x: call(x, chosen), x, key) for key in (2, 1))
     assert marked != unmarked, (
-        "it notices both keys or neither: is dropout off, by .eval()?"
+        "it notices both keys or neither: is dropout off, by .eval()? Is True added?"
     )
     return "allowed" if marked else "blocked"
 
@@ -194,6 +194,8 @@ for attend_with in (ours, theirs):
     call = partial(lambda used, x, given: used(x, x, x, given[:1])[0], attend_with)
     assert true_means(call) == "blocked"
 assert true_means(lambda x, given: attend(x, x, x, blocked=given)[0]) == "blocked"
+past = torch.ones(4, 4).bool().tril()  # a function that hides the future itself
+assert true_means(lambda x, given: attend(x, x, x, blocked=~past | given)[0]) == "blocked"
 assert true_means(encoder) == true_means(lambda x, y: encoder(x, None, y[:1])) == "blocked"
 assert true_means(lambda x, given: decoder(x, x[:, :1] * 0, given)) == "blocked"
 assert (
@@ -398,7 +400,8 @@ for training in (True, False):
     encoder.train(training)
     with torch.set_grad_enabled(training):
         call = partial(encoder, src_key_padding_mask=hidden[None].float())
-        assert moves(call, torch.randn(1, 8, 8), key=7) == training
+        text = torch.randn(1, 8, 8)
+        assert moves(lambda x, call=call: call(x)[:, :1], text, key=7) == training
 encoder.train()
 print("✓ The class and the function add a penalty; the layer, in training, sees padding.")
 

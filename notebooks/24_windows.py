@@ -162,9 +162,9 @@ display.finish(drawing, name="influence", alt=alt, caption=caption)
 
 # %% [markdown]
 # Through four windows the farthest counts 0.05% of the last: it is in reach, and nearly out of hearing. On the other two
-# lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 2 or 3%,
-# about as much as any other far one. (A layer that is not trained looks at all alike; only training gives a far token
-# weight.) Many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
+# lines one of the four layers is **global**, with a causal mask alone. Then the very first token counts 2 or 3%.
+# With the global layer last, that is half as much again as other far ones: the first windows are shorter, so each of their tokens
+# gets more. (A layer that is not trained looks at all alike; only training gives one far token more than its share.) Many models interleave local layers, with a window, and global ones: Gemma 3 has one after every five
 # windows of 1,024 [[Gemma Team](../docs/references.md#gemma-2025)], or of 512 in its two smallest models.
 #
 # Which way does the news take? Put the global layer at 1 and then at 4. The whole text is lit both times, but at 1 few
