@@ -388,7 +388,7 @@ with without(model, "2.2"):
 print("✓ Without the first head of layer 1, the model always names the one who acts.")
 
 # %% [markdown]
-# Without 2.1 every answer stays right: a bright line, and nothing hangs on it. Without 2.2 a third word comes in 0.22 of
+# Without 2.1 every answer stays right: a bright line, and nothing hangs on it while 2.2 is there. Without 2.2 a third word comes in 0.22 of
 # the questions, and hardly ever the other one: the choice stands, the name is lost. So 2.2 only **names**: a *name
 # mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the
 # store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
@@ -707,7 +707,7 @@ print("✓ What tired means depends on the model.")
 # </details>
 # <details name="seat"><summary>In none.</summary>
 #
-# Right. In each of them some choice is left, whichever head you silence.
+# Right. In each of them some choice is left about a thing or about two animals, whichever head you silence.
 #
 # </details>
 
@@ -730,6 +730,11 @@ display.kinds_of_answers(groups, name="five-models", caption=caption)
 
 # %% tags=["proof"]
 assert min(gaps.values()) > 0.04
+meant, other, _ = more[0]["two animals"]["silenced"]["1.2"]
+assert abs(meant - other) < 0.04
+for what in sets:  # the second model's seed, on another processor
+    meant, other, _ = runs[4][what]["silenced"]["2.1"]
+    assert 0 < abs(meant - other) < 0.1
 assert min(run[what]["right"] for run in runs for what in sets) > 0.97
 assert min(run[what]["it blanked"] for run in runs for what in sets) > 0.9
 quality = [run[what]["quality blanked"] for run in runs for what in sets]
@@ -741,10 +746,11 @@ for each, head in ((model, "1.1"), (second, "2.1")):
         with without(each, head):
             one, two, _ = named(each, asked)
             assert one == two
-print("✓ In each of the three, whichever head you silence, some choice is left.")
+print("✓ In each of the three, no head has all the choice about things and about animals.")
 
 # %% [markdown]
-# In none. So *one head decides* was a sentence about two files of numbers. (All of this with one filler, the mean over all
+# In none: in the third, 1.2 nearly decides between two animals, but not about a thing. So *one head decides* was a sentence about two
+# files of numbers. Even the second model's 2.1 leaves a little choice when the same seed is trained on another processor. (All of this with one filler, the mean over all
 # words; [another one](#cell-id=deeper-another-value) leaves more.)
 #
 # What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
