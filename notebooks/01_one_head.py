@@ -355,7 +355,7 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
 # looks there, and in green what that word hands over. The head says whether *it* is an animal: *yes*, if
-# *it* collects more quality than the average of all eight words. This border, the thin line in the bar, is our choice. Column 1 of
+# *it* collects more than the average word hands over. This border, the thin line in the bar, is our choice. Column 1 of
 # a query meets only column 1 of a key; the columns' names are ours. Three presses build the plan. When they have made the answer right, five more sentences come.
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
@@ -742,8 +742,8 @@ exercises.one_head.check_attend.folded(my_attend)
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.
 #
-# And the question of the first screen? *Thirsty* does not make *it* look at the cat. A head of yours can find *thirsty*, and
-# bring home that *it* is an animal. Which one is for a later head to see: the lines of the trained one had moved by then.
+# And the question of the first screen? By itself, *thirsty* does not make *it* look at the cat. A head of yours can find *thirsty*,
+# and bring home that *it* is an animal. In the trained head, earlier layers had done so much before.
 #
 # A soft look-up comes back with one page of notes, however many books it has read. What if you had two questions? [The
 # next chapter](02_two_heads.ipynb) shows two scenes that one head confuses.
