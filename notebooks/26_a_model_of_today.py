@@ -122,14 +122,14 @@ print(answer(model, tokenizer, QUESTION.replace("thirsty", "sweet")))
 
 # %% [markdown]
 # It repeats the story, and then lectures. (In the notebook, you can ask `answer` a question of your own.) What would it have said about the cat and the milk? Begin its answer with
-# *The*, look at the chances of the words *cat* and *milk* as the next one, and take the cat's share of the two.
+# *The* or with *It was the*, look at the chances of the words *cat* and *milk* as the next one, and take the cat's share of the two.
 
 
 # %%
 @torch.no_grad()
-def share_of_cat(model, tokenizer, story: str, question: str) -> float:
-    """Of the chances of *cat* and *milk* after *The*, give the cat's share."""
-    asked = pretrained.chat_prompt(f"{story} {question}") + "The"
+def share_of_cat(model, tokenizer, story: str, question: str, begun: str = "The") -> float:
+    """Of the chances of *cat* and *milk* behind a begun answer, give the cat's share."""
+    asked = pretrained.chat_prompt(f"{story} {question}") + begun
     logits = model(torch.tensor([tokenizer.encode(asked).ids]))[0, -1]  # (v,)
     both = [tokenizer.encode(word).ids[0] for word in (" cat", " milk")]
     return logits[both].softmax(-1)[0].item()
@@ -150,13 +150,15 @@ STORIES = {
 }
 rows = {}
 for name, (story, quality) in STORIES.items():
-    rows[name] = [says_cat(story, f"What was {quality}?")]
-display.show(rows, columns=["the cat's share"], corner="the story", decimals=3)
+    asked = f"What was {quality}?"
+    rows[name] = [says_cat(story, asked, begun) for begun in ("The", "It was the")]
+columns = ["The …", "It was the …"]
+display.show(rows, columns=columns, corner="the cat's share", decimals=3)
 
 # %% [markdown]
-# With *sweet*, the model is as sure of the cat as with *thirsty*. It stays with the cat even if you say outright that
-# *the milk was sweet*. Yet it can say *milk*: told of milk alone, it says nothing else. So the good answer about thirst
-# was no proof that it had read the last word. Perhaps I asked in the wrong way?
+# After *The*, the model is as sure of the cat with *sweet* as with *thirsty*. After *It was the*, *sweet* moves it towards the
+# milk, but not far enough. It stays with the cat even if you say outright that *the milk was sweet*. Yet it can say *milk*: told of milk alone, it says nothing else. So the good answer about thirst
+# was no proof that it goes by the last word. Perhaps I asked in the wrong way?
 
 # %% tags=["needs-weights", "proof"]
 for story, quality in list(STORIES.values())[:3]:
@@ -760,13 +762,12 @@ display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 # for it.
 #
 # Are they, then, what says *cat*? Silence them once more, and ask what was *sweet*. The table has the chance of *cat*
-# after *The*, among all tokens.
+# among all tokens, after *The* and after *It was the*.
 
 # %% tags=["needs-weights", "fold-input"]
 SWEET = QUESTION.replace("thirsty", "sweet")
-asked = torch.tensor(
-    [tokenizer.encode(pretrained.chat_prompt(SWEET) + "The").ids]
-)  # (1, n)
+begins = [pretrained.chat_prompt(SWEET) + begun for begun in ("The", "It was the")]
+asked = [torch.tensor([tokenizer.encode(text).ids]) for text in begins]
 (cat,) = tokenizer.encode(" cat").ids
 sets = {name: some[0] for name, some in silent.items()}
 sets |= {f"ten others, {i + 1}": x for i, x in enumerate(silent["others silent"])}
@@ -775,17 +776,16 @@ rows, modules = {}, [layer.self_attn for layer in model.layers]
 for name, heads in sets.items():
     muted = [partial(mute, x.attend, row) for x, row in zip(modules, heads)]
     with exchanged(modules, "attend", muted), torch.no_grad():
-        rows[name] = [
-            model(asked)[0, -1].softmax(-1)[cat],
-            answer(model, tokenizer, SWEET, 12),
-        ]
+        chances = [model(ids)[0, -1].softmax(-1)[cat] for ids in asked]
+        rows[name] = [*chances, answer(model, tokenizer, SWEET, 12)]
 assert rows["induction heads silent"][0] > 1.5 * rows["no head silent"][0]
-display.show(rows, columns=["cat", "it says"])
+assert rows["induction heads silent"][1] < 0.5 * rows["no head silent"][1]
+display.show(rows, columns=["The cat", "It was the cat", "it says"])
 
 # %% [markdown]
-# One would expect *cat* to become rarer without the heads that copy. It becomes twice as likely: 0.57 and not 0.28. What
-# the model says changes, too, but so it does with ten random heads. So these heads are not what says *cat*. Does *cat*
-# hang on any one layer?
+# One would expect *cat* to become rarer without the heads that copy. After *It was the* it does, and so it does without the third
+# ten others. After *The* it becomes twice as likely: 0.57 and not 0.28. I could tell you that these heads say *cat*, or that they hold
+# it back, by how I begin the answer. And left to itself, the model says without them that the milk was sweet. Does *cat* hang on the attention of any one layer?
 
 # %% tags=["needs-weights", "proof"]
 for attention in attentions:
@@ -795,7 +795,7 @@ for attention in attentions:
 print("✓ Whichever of the 30 layers collects nothing, the model stays with the cat.")
 
 # %% [markdown]
-# It does not. I took out the heads that copy, and each layer, and the cat stayed. So I cannot point at a part and say that
+# It does not: without the attention of one layer, whichever, the cat stays ahead of the milk. So I cannot point at a part and say that
 # it takes the cat for sweet. But you know now what an answer is worth. *The cat was thirsty* read like understanding, and
 # it survived GELU in the gates. It took a second question, and a second number, to see what was wrong.
 
