@@ -225,7 +225,7 @@ print("✓ The first bars are what two_heads writes for “it”.")
 # %% [markdown]
 # Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In
 # *cats … thirsty* there is no food that head 2 could look at, but for the bit in *it*. So *it* scores 3 there, its 2 for food and its 1 for quality,
-# and *thirsty* 2. They get the weights 0.45 and 0.22. Both hand over quality, and 0.90 of *food* beats 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the
+# and *thirsty* 2, for its quality. They get the weights 0.45 and 0.22. Both hand over quality, and 0.90 of *food* beats 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the
 # same way.
 #
 # The rematch is lost, so mend it: press *subtract the rival's noun*. It changes one number in each $W_K$: the 0 of the rival's noun becomes −1, since an animal is no food. Six of

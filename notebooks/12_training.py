@@ -74,7 +74,7 @@ for letters, mirrored in zip(*backwards(3, torch.Generator().manual_seed(1))):
 #
 # The model is the `Seq2SeqTransformer` of [The Transformer](09_transformer.ipynb), with one layer on each side. **Adam**
 # moves its parameters. It divides each gradient by the size that this gradient usually has. So a step moves no parameter
-# by much more than the **learning rate**, be its gradient large or small. The rate falls to a tenth on the way: large
+# by more than a small multiple of the **learning rate**, be its gradient large or small. The rate falls to a tenth on the way: large
 # steps first, small ones at the end.
 
 # %% tags=["fold-input"]
@@ -379,8 +379,8 @@ print("✓ B gives a letter back, and never met a target in which “[” is to 
 
 # %% [markdown]
 # Where nothing lies ahead, B copies what it was given last: in the figure's row *nothing ahead* its letters come one
-# place late. At the start that is `[`, which no target ever asks for, so B has never learned to write it. Mostly it
-# writes the other sign that is no letter, `]`, and the word has ended.
+# place late. At the start that is `[`, which no target ever asks for, so B has never learned to write it. This B mostly
+# writes the other sign that is no letter, `]`, and the word has ended; from another seed it may repeat a letter to the end.
 
 # %% [markdown]
 # ## The line

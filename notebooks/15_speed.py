@@ -135,8 +135,8 @@ both = {"attn_mask": torch.ones(16, 16).triu(1).bool(), "key_padding_mask": padd
 for given, made in (both, 2 * 8 * 16 * 16), ({"attn_mask": both["attn_mask"]}, 16 * 16):
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
         theirs.train()(x, x, x, need_weights=False, **given)
-    mask = asked_for.call_args.args[3]
-    assert mask.untyped_storage().nbytes() == 4 * made
+    floats = asked_for.call_args.args[3]
+    assert floats.untyped_storage().nbytes() == 4 * made
 theirs.eval()
 assert (
     theirs.merge_masks(*both.values(), x)[0].untyped_storage().nbytes() == 2 * 8 * 16 * 16
