@@ -91,7 +91,7 @@ display.finish(drawing, name="which-call", alt=alt, caption=caption)
 # %% [markdown]
 # To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes 109 ms. Decline its weights, and it still takes
 # 100: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
-# which makes none: 56.
+# which makes none: 56, even with the function's own 59, from another race.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -117,7 +117,7 @@ print("✓ As it comes, without weights, off the fast path, by the function: one
 #
 # | it is printed because … | decline it by |
 # |---|---|
-# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default | `need_weights=False` |
+# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you |
 # | the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switching it off |
 # | the function gets a [mask for every head](#cell-id=the-price-of-a-mask) | `(n, m)`, `(b, 1, 1, m)` or `(b, 1, n, m)` |
 # | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
@@ -342,25 +342,29 @@ ax.set(xlim=(0, 340))
 ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
 caption = (
     "Orange: the class, without weights, fast path on. Blue: the function, with the same "
-    "projections. “For every head”: booleans, each head with a mask of its own, at both."
+    "projections. “Causal”: the class gets booleans, the function its flag alone. "
+    "“For every head”: booleans, each head with a mask of its own, at both."
 )
 display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
 
 # %% [markdown]
-# It takes 183. And the floats are the only close pair. Should you convert your masks? No: the fast path takes no floats, so this call alone kept off
-# it, and ran the function. With the same projections around it, the function takes 65 for booleans. Switch the path off, and keep them.
+# It takes 183. Only the floats are a close pair: the fast path takes no floats, so that call ran the function. Keep your booleans, and switch the path off:
+# the function takes 65 for them.
 #
 # The dearest mask is one for every head. It has as many numbers as the weights: a receipt again.
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
 # > and the flag beside it only if it is [the square causal one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides):
-# > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`. And switch the path off.
+# > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`.
 
 
 # %% tags=["proof"]
 ours = MultiheadAttention(48, 8, batch_first=True).eval()
 ours.load_state_dict(theirs.state_dict())
+torch.set_autocast_enabled("cuda", True)  # a switch, which no call here obeys but the class
+assert FAST not in operations(module(), x, need_weights=False)
+torch.set_autocast_enabled("cuda", False)
 causal = {"is_causal": True, "need_weights": False}
 with torch.no_grad():
     unmasked = theirs(x, x, x, need_weights=False)[0]
@@ -443,7 +447,7 @@ columns = ["PyTorch says", "time"]
 display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
-# No. The copy costs little, 1.2 times the time in all, and a refusal much: 5.3 times where the last axis is strided. Cut as (b, n, d, h), the d numbers of a
+# No. The copy costs little, and a refusal much. Cut as (b, n, d, h), the d numbers of a
 # head lie h places apart, and the kernel wants them side by side: write `.contiguous()`. Three axes are refused, whatever they hold: write
 # `q.unflatten(0, (b, h))`, or `q[None]` for one sequence.
 
@@ -476,9 +480,10 @@ print("✓ It refuses these four, and takes masks of booleans and of floats, and
 # |---|---|---|---|
 # | none | takes it | takes it | has a fused kernel: leave it on |
 # | the causal flag alone | takes it | takes it | ignores it |
-# | any `attn_mask` | refuses it | takes it | goes step by step: switch it off |
+# | any `attn_mask` or `key_padding_mask` | refuses it | takes it | goes step by step: switch it off |
 #
-# FlashAttention wants 16 bits as well, and float32 gets the other kernel. So a refusal need not mean step by step. Sources:
+# FlashAttention wants 16 bits as well, and float32 gets the other kernel. So a refusal need not mean step by step. Under `torch.autocast("cuda")` no call is on the fast path. On an H100 or a B200,
+# PyTorch 2.11 and later asks cuDNN's fused kernel first, which wants 16 bits and takes masks ([why](https://github.com/huggingface/transformers/pull/48163); it can give [NaN](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients)). Sources:
 # [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
 # path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu).
 
@@ -490,12 +495,8 @@ print("✓ It refuses these four, and takes masks of booleans and of floats, and
 # read the clock.
 #
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
-# round. The **quartiles** of these ratios enclose their middle half. If one quartile is below 1 and the other above, say
-# "even".
-#
-# Suppose that five rounds put both quartiles on the same side of 1. Is one version slower? Two *equal* versions do that in
-# three races of eight. With 17 rounds they do it in fewer than one of twenty, so take 17 or more. (This page has
-# races of seven: trust its large differences.)
+# round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. Of five,
+# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty.
 
 
 # %% tags=["proof"]
