@@ -3,7 +3,7 @@
 #
 # *Why is one request slow, and thirty-two together only a quarter slower?*
 #
-# *18 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
+# *19 minutes and 8 of exercises. Afterwards you can size a KV cache, predict tokens per second,
 # share pages, and find four mistakes.*
 #
 # Let one person talk to Llama 3.1 8B on an H100, and the GPU writes at most 221 tokens a second. Let 32 talk at
@@ -101,57 +101,52 @@ display.call_bytes(loads, H100, name="ceiling", caption=caption, alive=True)
 # So a server wants many sequences in every call. After any token, one that is finished leaves, and the next prompt
 # takes its place: **continuous batching** [[Yu et al.](../docs/references.md#yu-2022)]. A call takes at most so many
 # *tokens*, its **token budget**. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
-# **chunked prefill** [[Agrawal et al.](../docs/references.md#agrawal-2023)]. In the figure, two sequences run at once, and
-# the budget is six<!-- invented -->:
+# **chunked prefill** [[Agrawal et al.](../docs/references.md#agrawal-2023)].
+#
+# Say that B and 31 others write, each behind 1,024 tokens, when C comes with a prompt of 4,096. A budget of 8,192 takes
+# it in one call, and meanwhile B gets nothing. A budget of 512 needs nine calls. How much later does C get its first token?
+#
+# <details name="later"><summary>About nine times as late.</summary>
+#
+# That would be so if a call took equally long, however many tokens it reads.
+#
+# </details>
+#
+# <details name="later"><summary>Later by less than a tenth.</summary>
+#
+# Right. Most of that time is arithmetic, and it stays the same, however the prompt is cut.
+#
+# </details>
+#
+# Each blue line is a token of B; the orange stretch ends with C's first. *Waits* says how long at most. Move the budget:
 
 # %% tags=["fold-input"]
-PROMPTS = {"A": 4, "B": 2, "C": 13, "D": 3}  # tokens to read
-TO_WRITE = {"A": 3, "B": 9, "C": 3, "D": 3}  # one more each call, once the prompt is read
+from annotated_book.display.live_figures.budget import served
 
-
-def serve() -> list[dict[str, int]]:
-    """Give the tokens that each sequence takes in each call, six at most together."""
-    unread, unwritten, calls = dict(PROMPTS), dict(TO_WRITE), []
-    while running := [name for name, left in unwritten.items() if left][:2]:
-        left, taken = 6 - sum(not unread[name] for name in running), {}
-        for name in running:
-            taken[name] = min(unread[name], left) or int(not unread[name])
-            left -= min(unread[name], left)
-            unread[name] = max(unread[name] - taken[name], 0)
-            unwritten[name] -= not unread[name]
-        calls.append(taken)
-    return calls
-
-
-# %% tags=["fold-input"]
-calls, ends = serve(), {}
-assert max(sum(taken.values()) for taken in calls) == 6
-drawing, (ax,) = display.panels(540, 190)
-read = dict.fromkeys(PROMPTS, 0)
-for at, taken in enumerate(calls, 1):
-    for name, count in taken.items():
-        y, prompt = -[*PROMPTS].index(name), read[name] < PROMPTS[name]
-        ink, read[name], ends[name] = "hn"[not prompt], read[name] + count, at
-        ax.bar(at, 0.8, 0.92, y - 0.4, color=display.COLOURS[ink], alpha=0.3)
-        ax.text(at, y, count, ha="center", va="center", fontsize=13)
-for name in ends:
-    ax.text(0.2, -[*PROMPTS].index(name), name, va="center", fontweight="bold", fontsize=13)
-ax.text(1.6, -2, "C waits", va="center", fontsize=13)
-ax.text(ends["A"] + 0.6, 0, "A is finished and leaves", va="center", fontsize=13)
-ax.set(xlim=(0, len(calls) + 0.6), ylim=(-3.6, 0.6), xlabel="call of the model")
-ax.set_xticks(range(1, len(calls) + 1))
-ax.set_yticks([])
-alt = f"Tokens of each sequence, call by call: {'; '.join(map(str, calls))}."
 caption = (
-    "Orange: tokens of a prompt, in chunks. Blue: the newest of a text, read to write on."
+    "Computed as above. Left out is what each call costs besides, such as starting its "
+    "kernels, so small budgets look better here than they are."
 )
-display.finish(drawing, name="continuous-batching", alt=alt, caption=caption)
+few, some, all_of_it = (served(H100, most, 4096, 32, 1024) for most in (128, 512, 8192))
+assert (len(few), len(some), len(all_of_it)) == (43, 9, 1)
+assert sum(some) < 1.1 * sum(all_of_it)
+assert max(some) < max(all_of_it) / 7
+display.budget(
+    (128, 512, 8192),
+    H100,
+    prompt=4096,
+    writers=32,
+    tokens=1024,
+    name="continuous-batching",
+    caption=caption,
+)
 
 # %% [markdown]
-# While the prompt of C comes in chunks, B writes a token in every call. A small budget keeps the calls short, and a
-# large one brings C to its first token sooner. In vLLM it is `max_num_batched_tokens`, and its guide says
-# 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
-# Tuning*](../docs/references.md#vllm-guides)]: both far beyond the 372 above.
+# C waits 68 milliseconds instead of 63, and the longest wait of B falls from 62.7 to 8.2. But with a budget of 128, C
+# waits 252: reading fills the time of each call, and 43 calls read the weights 43 times. So
+# the best budget lies just above those 372 tokens, on paper. In vLLM it is `max_num_batched_tokens`, and its guide
+# says 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
+# Tuning*](../docs/references.md#vllm-guides)].
 #
 # For this, each sequence needs a length of its own, and gets one from [pages](#cell-id=pages). Where all share one, a
 # shorter prompt is **padded on the left**, so that all end together.
@@ -804,9 +799,8 @@ display.show(rows, columns=["bytes of a key", "off by", "one loud feature"])
 # al. 2024](../docs/references.md#liu-2024)]. [A model of today](26_a_model_of_today.ipynb#cell-id=what-breaks-what) measures
 # 8 and 4 bits on a chat model.
 #
-# Does it save arithmetic, too? Not here: the keys are multiplied out again when they are read. vLLM's 8 bits are
-# floating-point numbers (FP8), and some of its kernels compute the products in FP8 as well [[vLLM, *Quantized KV
-# Cache*](../docs/references.md#vllm-guides)].
+# No arithmetic is saved here: the keys are multiplied out again when they are read. Some of vLLM's kernels compute in their
+# 8 bits, floating-point numbers (FP8) [[vLLM, *Quantized KV Cache*](../docs/references.md#vllm-guides)].
 
 # %% [markdown] name="pages"
 # ## PagedAttention and prefix caching: pages
@@ -834,9 +828,6 @@ with torch.no_grad():
 print("✓ Three pages and one; each goes on at its own position, and as it would alone.")
 
 # %% [markdown]
-# On average, half a page of each sequence stays empty: 8 places in vLLM, where a page has 16 tokens
-# unless you say otherwise [[Kwon et al., section 7.2](../docs/references.md#kwon-2023)].
-#
 # Sequences that begin alike, with the same instructions, can point to the same pages: **prefix caching**. A new request
 # finds them by a hash of each page's tokens and all tokens before them, and computes only from the first page that is
 # missing. vLLM keeps hashes of full pages alone [[vLLM, *Automatic Prefix Caching*](../docs/references.md#vllm-guides)].
@@ -1036,9 +1027,8 @@ caption = (
 display.finish(drawing, name="speculative-speed", alt=alt + ".", caption=caption)
 
 # %% [markdown]
-# A draft that is right one time in five makes writing slower. And this counts a call with four tokens as one with a
-# single token, which holds as long as reading takes the time, as in [the figure](#cell-id=bytes-over-bandwidth): few
-# sequences, or long ones. Where arithmetic is the limit, four tokens cost four times as much.
+# A draft that is right one time in five makes writing slower. And a call with four tokens costs as much as one with a single
+# token only while reading takes the time. Where arithmetic is [the limit](#cell-id=bytes-over-bandwidth), it costs four times as much.
 
 # %% [markdown]
 # <!-- deeper: Speculative sampling -->

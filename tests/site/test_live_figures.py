@@ -26,6 +26,7 @@ from annotated_attention.modern import RotaryEmbedding
 from annotated_attention.pretrained import attention_weights
 from annotated_book import chapters
 from annotated_book.display import _live
+from annotated_book.display.live_figures import budget as budgeted
 from annotated_book.display.live_figures import cache_filling as cache
 from annotated_book.display.live_figures import call_bytes as called
 from annotated_book.display.live_figures import reach as reached
@@ -802,6 +803,25 @@ def tiles_visited(data):
             [said, f"{', '.join(words[keys])}. Mix / total: {ends}."],
             {".aa-running": shown},
         )
+
+
+def budget(data):
+    most, prompt = 512, 4096
+    for done, most, prompt in [
+        (None, 512, 4096),
+        (("slider", "token budget", "ArrowRight"), 1024, 4096),
+        (("slider", "token budget", "Home"), 128, 4096),
+        (("slider", "C's prompt", "End"), 128, 32_768),
+        (("slider", "token budget", "End"), 16_384, 32_768),
+    ]:
+        lanes = [(x, budgeted.served(data["gpu"], x, prompt, 32, 1024)) for x in data["budgets"]]
+        calls = budgeted.served(data["gpu"], most, prompt, 32, 1024)
+        said = (
+            f"{prompt:,} tokens, read in {len(calls):,} calls. B waits up to {max(calls):,.1f} ms"
+        )
+        texts = [budgeted.named(*each) for each in lanes]
+        texts.append(f"Yours: {budgeted.named(most, calls)}")
+        yield done, [said, f"C {sum(calls):,.0f} ms"], {".aa-stage g text:first-child": texts}
 
 
 def call_bytes(data):

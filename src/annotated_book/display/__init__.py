@@ -15,6 +15,7 @@ _HOMES = {
     "annotated": "annotation",
     "attention_lines": "plots",
     "beside": "tables",
+    "budget": "live_figures.budget",
     "by_hand": "live_figures.by_hand",
     "cache_filling": "live_figures.cache_filling",
     "call_bytes": "live_figures.call_bytes",

@@ -29,6 +29,7 @@ from annotated_book import chapters, display
 from annotated_book.display import _live
 from annotated_book.display import house as houses
 from annotated_book.display.live_figures import (
+    budget,
     cache_filling,
     call_bytes,
     exchange,
@@ -674,6 +675,18 @@ def test_a_call_reads_what_the_cache_chapter_says():
     assert "1 sequence of 1,024 tokens: 15 GB, 4.5 ms: 221 tokens/s." in figure.text
     assert given(figure) == {"loads": [[1, 1024, 0, 16]], "gpu": gpu}
     assert "data-live" not in display.call_bytes([(1, 1024, 0, 16)], gpu, name="try").html
+
+
+def test_a_budget_that_cuts_a_prompt_cuts_its_arithmetic_and_keeps_the_sum():
+    gpu = dict(chapters.load("21_cache").H100) | {"bandwidth": 1e30}  # nothing but arithmetic
+    whole, parts = (budget.served(gpu, most, 4096, 32, 1024) for most in (8192, 544))
+    assert (len(whole), len(parts)) == (1, 8)
+    alone = [call_bytes.call(gpu, 32, 1024 + i)["computing"] for i in range(8)]
+    assert sum(parts) - sum(alone) == pytest.approx(whole[0] - alone[0])
+    gpu = dict(chapters.load("21_cache").H100) | {"arithmetic": 1e30}  # nothing but reading
+    last = budget.served(gpu, 544, 4096, 32, 1024)[-1]
+    kept = 32 * (1024 + 7) + 4096
+    assert last == pytest.approx(1000 * (gpu["weights"] + kept * gpu["kept"]) / gpu["bandwidth"])
 
 
 def test_the_tune_is_played_in_the_orders_that_compute_attention():
