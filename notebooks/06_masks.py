@@ -3,14 +3,14 @@
 #
 # *Which words must not be seen?*
 #
-# *15 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
+# *13 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
 # A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
-# likeliest. Put dots in front, each a row of zeros in the place of a word. The words keep the positions that they have
-# alone, and nothing else changes. Drag, and see what the model tells now. Orange: what the dots have changed.
+# likeliest. Then one more place is put in front of the text, a row of zeros. The words keep the positions that they have
+# alone. Orange: what changes.
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 import math
 import warnings
 from functools import partial
@@ -29,10 +29,12 @@ torch.set_num_threads(1)  # for these small sums, more only wait for each other
 one = chapters.load("01_one_head")  # its words, and its attend, which knows no mask
 WIDE = [matrix.double() for matrix in chapters.load("04_reshape_trick").WIDE]
 SHORT = ["the", "milk", "was", "sweet"]
-labels = [*SHORT, "·", "·", "·", "·"]
 TELLER = chapters.load("10_a_little_world")
+TEXT, PLACES = "the cat drank", (0, 1, 2, 4, 8, 16)
+ANSWERS = {"thirsty": "the cat", "sweet": "the drink"}  # whom "it" means in a story
 
 
+# %% tags=["hide-input"]
 class Inside(nn.Module):
     """Let a function of this page attend in a trained layer."""
 
@@ -47,7 +49,6 @@ class Inside(nn.Module):
         return self.theirs.out_proj(merge_heads(mixed)), None
 
 
-# %% tags=["fold-input"]
 def storyteller(how):
     """Load the model, and let `how` attend in both of its layers."""
     model = TELLER.shipped().eval()
@@ -56,39 +57,47 @@ def storyteller(how):
     return model
 
 
+# %% tags=["hide-input"]
 @torch.no_grad()
-def logits(model, ids, *, dots, masked):
-    """Score what may come next, behind some dots; each word keeps its own position."""
-    x = model.positions(model.embed(ids) * math.sqrt(model.embed.embedding_dim))
-    x = F.pad(x, (0, 0, dots, 0))            # (1, dots + n, e)
-    blocked = masks.block_future(x.size(1))  # (dots + n, dots + n)
-    if masked:
-        blocked = blocked | (torch.arange(x.size(1)) < dots)
+def logits(model, ids, held, places, masked):
+    """Score what may come next, behind some places; each word keeps its own position."""
+    root = math.sqrt(model.embed.embedding_dim)
+    x = model.positions(model.embed(ids) * root)         # (1, n, e)
+    tea = model.embed.weight[TELLER.WORDS.index("tea")]  # (e,)
+    row = tea * root if held == "tea" else tea * 0       # (e,)
+    row = row + math.nan if held == "NaN" else row       # (e,)
+    x = torch.cat([row.expand(1, places, -1), x], 1)     # (1, places + n, e)
+    blocked = masks.block_future(x.size(1))              # (places + n, places + n)
+    blocked = blocked | (masked & (torch.arange(x.size(1)) < places))
     for layer in model.layers.layers:
         layer.self_attn.blocked = blocked
-    return model.project(model.layers(x))  # (1, dots + n, v)
+    return model.project(model.layers(x))  # (1, places + n, v)
 
 
-# %% tags=["fold-input"]
-def tell(text, dots, model, masked):
-    """Say what comes after a text, always with the likeliest word."""
-    told = [TELLER.EDGE, *text.split()]
-    behind = partial(logits, model, dots=dots, masked=masked)
-    return " ".join(go_on(behind, told, TELLER.WORDS, longest=TELLER.LONGEST))
+def tell(model, held, masked):
+    """Say what comes after the text, behind each number of places."""
+    told = [TELLER.EDGE, *TEXT.split()]
+    behind = [partial(logits, model, held=held, places=n, masked=masked) for n in PLACES]
+    ways = (go_on(way, told, TELLER.WORDS, longest=TELLER.LONGEST) for way in behind)
+    return [" ".join(words) for words in ways]
 
 
-TEXTS, DOTS = ("the cat drank", "the horse"), (0, 1, 2, 4, 8, 16)
+# %% tags=["hide-input"]
 plain = storyteller(of_package)
 led = {
-    text: {"with dots": [tell(text, each, plain, False) for each in DOTS]} for text in TEXTS
+    held: [tell(plain, held, masked) for masked in (False, True)]
+    for held in ("zeros", "tea", "NaN")
 }
-display.dots_in_front(led, DOTS, start=0, name="led-astray")
+display.dots_in_front(
+    led, PLACES, TEXT, switch="padding mask", answers=ANSWERS, name="led-astray"
+)
 
 # %% [markdown]
-# One dot, and a thirsty cat becomes a sweet juice. Let *the horse* go on: one dot changes whom it chases, two make it
-# drink tea, and behind sixteen it carries itself. There is no error.
+# One row of zeros, and the thirsty cat becomes a sweet juice. Let the place hold the numbers of *tea*, and the cat drinks
+# tea. There is no error. Now switch the **padding mask** on: zeros and *tea* change nothing any more, behind one place
+# or sixteen. NaN, *not a number*, still gets through.
 #
-# Who would put a dot there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
+# Who would put a place there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
 # are filled up. This is **padding**. Here the filler is a row of zeros; BERT's is a token `[PAD]`,
 # which has numbers of its own. Zeros at least are nothing, and nothing does no harm. Or does it?
 
@@ -99,7 +108,7 @@ display.dots_in_front(led, DOTS, start=0, name="led-astray")
 # >
 # > the milk was sweet · · · ·
 #
-# Two sentences in one batch. Let *was* in the short one look around, with one head and no mask. How much of its
+# Two sentences in one batch; each dot is a row of zeros. Let *was* in the short one look around, with one head and no mask. How much of its
 # attention goes to the four dots?
 #
 # <details name="dots"><summary>None: a row of zeros is nothing.</summary>
@@ -123,27 +132,6 @@ display.dots_in_front(led, DOTS, start=0, name="led-astray")
 sentences = [one.embed(one.WORDS).double(), one.embed(SHORT).double()]
 x = pad_sequence(sentences, batch_first=True)  # (b, m, e)
 _, weights = one.attend(x, x, x)               # (b, n, e), (b, n, m)
-display.show(weights[1, [2]], ["was looks at"], labels, decimals=3, heat=True)
-
-# %% [markdown]
-# The four dots get 0.46 together, and each as much as *milk*. *Was* and *milk* have no feature in common, so their score
-# is 0. A dot scores 0 as well, and exp(0) is 1. Is that because our features are handmade, or
-# because the filler is zeros? Neither: with random words and noise, over a third is lost, too.
-
-# %% tags=["proof"]
-torch.manual_seed(6)
-for wide in (4, 64, 512):
-    drawn = torch.randn(100, 8, wide)  # (100, 8, wide)
-    w_q, w_k = torch.randn(2, wide, wide) / math.sqrt(wide)
-    for filler in (torch.zeros(wide), torch.randn(wide)):
-        drawn[:, 4:] = filler
-        between = (drawn @ w_q) @ (drawn @ w_k).mT / math.sqrt(wide)  # (100, 8, 8)
-        lost = between.softmax(-1)[:, :4, 4:].sum(-1).mean()
-        assert 1 / 3 < lost < 2 / 3, (wide, lost)
-print("✓ Random words, 4 to 512 features: zeros or noise, over a third is lost on average.")
-
-# %% [markdown]
-# The repair that comes to mind sets those four weights to zero, after the softmax. The second bar is what is left.
 
 # %% tags=["hide-input"]
 was = weights[1, 2]                              # (m,)
@@ -154,18 +142,21 @@ bars = {
     "zeroed, after the softmax": was.masked_fill(hidden, 0),
     "out, before the softmax": scores.masked_fill(hidden, -math.inf).softmax(-1),
 }
-display.shares(bars, labels, name="shares-of-was")
+display.shares(bars, [*SHORT, *"····"], name="shares-of-was")
 
 # %% [markdown]
-# The dots are gone, and their share went with them: the words keep 0.54, and nobody gets the rest. The padding had
+# The first bar is what *was* does now. The four dots get 0.46 together, and each as much as *milk*: both score 0, and
+# exp(0) is 1.
+#
+# The repair that comes to mind sets those four weights to zero, after the softmax. That is the second bar. The dots' share
+# went with them: the words keep 0.54, and nobody gets the rest. The padding had
 # already stood in the sum by which everything was divided. You could divide a second time. It is easier never to let padding into the sum.
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
 # score has an exponential of 0? On paper, only $-\infty$, and that makes the third bar.
 #
-# A **mask** is a sheet of card, laid over the table of scores, with a hole wherever a query may look. What
-# it covers reads $-\infty$. In the code, `blocked` is True where there is card. The first card, the **padding mask**,
-# follows from the lengths:
+# A **mask** says which query must not see which key. In the code it is called `blocked`, and where it is True, the score
+# becomes $-\infty$. The first one, the padding mask, follows from the lengths:
 
 
 # %%
@@ -180,11 +171,11 @@ def attend(query, key, value, blocked):
 lengths = torch.tensor([8, 4])
 padding = torch.arange(8) >= lengths[:, None]      # (b, m)
 _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
-display.show(weights[1, [2]], ["was looks at"], labels, heat=True)
 
 # %% [markdown]
-# `[:, None, :]` makes one card of it for all queries: padding is padding, whoever looks. The short sentence no longer
-# notices its dots, as long as they are numbers: $0 \cdot \infty$ and 0 · NaN are NaN, so filler must be finite (`torch.empty` may not be).
+# The short sentence no longer notices its dots, as long as they hold numbers. NaN got through at the top because its
+# weight is 0, and 0 · NaN is NaN; so is $0 \cdot \infty$. Fill padding with finite numbers (`torch.empty` may hold
+# others).
 
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                             # (b, m, e)
@@ -209,8 +200,8 @@ print("✓ Whatever finite numbers fill it up, the short sentence gets what it g
 #
 # A model that learns to write gets whole sentences, and shall say after each word which one is next. The row of *drank*
 # could look at *milk* then, and copy it: *milk* is the answer. When it writes, there is no next word to look at. So no query may see a key that comes after it [[Vaswani et al., section
-# 3.2.3](../docs/references.md#vaswani-2017)]. This card is the **causal mask**: one hole in the first row, two in
-# the second, and so on down a staircase. `triu(1)` keeps what lies above the diagonal.
+# 3.2.3](../docs/references.md#vaswani-2017)]. This is the **causal mask**: the first query sees one key, the second
+# two, and so on down a staircase. `triu(1)` keeps what lies above the diagonal.
 
 # %%
 words = one.embed(one.WORDS).double()                  # (n, e)
@@ -242,33 +233,22 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 #
 # <details name="rows"><summary>In all eight.</summary>
 #
-# Without the mask, yes: every word looks at the last one. Count the holes in the last column of the staircase.
+# Without the mask, yes: every word looks at the last one. Who sees the last column of the staircase?
 #
 # </details>
 # <details name="rows"><summary>In two: the row of <em>it</em>, which is meant, and the last.</summary>
 #
-# *It* would have to see the last word for that, and its row has no hole there.
+# *It* would have to see the last word for that, and it does not.
 #
 # </details>
 # <details name="rows"><summary>In the last row alone.</summary>
 #
-# Right. No other row has a hole in the last column.
+# Right. No other row sees the last word, and none of them moves at all, not even by a rounding error.
 #
 # </details>
-
-# %% tags=["fold-input"]
-other = one.embed(one.SWEET).double()  # (n, e)
-moves = {}
-for name, covered in (("no mask", torch.zeros(8, 8).bool()), ("staircase", future)):
-    before, _ = attend(words, words, words, covered)  # (n, e), (n, m)
-    after, _ = attend(other, other, other, covered)   # (n, e), (n, m)
-    moves[name] = (after - before).norm(dim=-1)
-told = {name: ["moves" if by else "0" for by in row] for name, row in moves.items()}
-display.show(told, columns=one.SWEET, corner="the output")
-
-# %% [markdown]
-# These zeros are exact. This is how you test any causal model for a leak, with dropout off (`model.eval()`): change each word in turn, and no
-# row before it may move. Changing only the last word would not tell you that *cat* hears *drank*.
+#
+# This is how you test any causal model for a leak, with dropout off (`model.eval()`): change each word in turn, and no
+# row before it may move.
 #
 # Why train a model that may see less? The row of *drank* is what you would get if the text ended there. So one pass over
 # eight words is seven lessons in what comes next, and in none of them can the model copy the answer.
@@ -279,8 +259,10 @@ for length in range(1, 9):
     prefix = attend(start, start, start, masks.block_future(length))[0]  # (length, d)
     torch.testing.assert_close(prefix, written[:length])
 assert future.equal(masks.block_future(8))
-assert moves["no mask"].all()
-assert moves["staircase"].nonzero().flatten().tolist() == [7]
+other = one.embed(one.SWEET).double()  # (n, e)
+for covered, rows in ((future & False, [*range(8)]), (future, [7])):
+    before, after = (attend(each, each, each, covered)[0] for each in (words, other))
+    assert (after != before).any(-1).nonzero().flatten().tolist() == rows
 for place in range(8):
     changed = words.clone()  # (n, e)
     changed[place] += 1
@@ -298,24 +280,15 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # > **Pitfall.** The staircase is off by one step. With `triu(2)` each word but the last sees the next one, which is
 # > the answer. Nothing complains, the training loss falls beautifully, and [the model cannot
 # > write](10_a_little_world.ipynb#cell-id=below-the-floor). With `triu(0)` no word sees
-# > itself, and the first row has no hole at all. Keep that row in mind.
+# > itself, and the first row sees nothing at all. Keep that row in mind.
 
 # %% [markdown] name="merging-the-two"
 # ## Two masks
 #
-# Do two texts in one batch need both masks? As they stand, no. The dots come last, where the staircase
-# hides them from every word.
-
-# %% tags=["proof"]
-stairs, _ = attend(x, x, x, future)                        # (2, 8, 4), (b, n, m)
-merged, _ = attend(x, x, x, padding[:, None, :] | future)  # (2, 8, 4), (b, n, m)
-assert torch.equal(stairs[~padding], merged[~padding])
-print("✓ Padding behind: the staircase is enough, and the padding mask changes no word.")
-
-# %% [markdown]
+# Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word.
+#
 # But a model that writes reads its next word from the last column, `[:, -1]`, and appends it there, for all texts at
-# once. With the dots behind, the short text would go on after a dot. So put them in front, and number the words from the first word, not from the first dot: masks do not
-# do that for you. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
+# once. With the dots behind, the short text would go on after a dot. So they stand in front, as at the top of this page. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
 #
 # ```text
 # dots behind:  … because it  was thirsty → .
@@ -325,45 +298,39 @@ print("✓ Padding behind: the staircase is enough, and the padding mask changes
 #               … the    milk was sweet   → .
 # ```
 #
-# Now the dots are the *past* of every word, and the staircase hides none of them. What
-# does each of the four words give to dots? (`padding` now says where the dots stand in front.)
+# Now the dots are the *past* of every word, and the staircase hides none of them. So a key is blocked if either mask
+# blocks it. (Number the words from the first word, not from the first dot: masks do not do that for you.)
 
 # %%
 left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
 padding = torch.arange(8) < 8 - lengths[:, None]                       # (b, m)
-weights = attend(left, left, left, future)[1]                          # (b, n, m)
-lost = weights[1, 4:, :4].sum(-1)                                      # (4,)
-display.show(lost[None], ["goes to dots"], SHORT, heat=True)
+blocked = padding[:, None, :] | future                                 # (b, 1, m) | (n, m) -> (b, n, m)
 
 # %% [markdown]
-# Four fifths of *the*, and more than half of *was*. So lay one card on the other: a key is blocked if either mask
-# blocks it.
-
-# %%
-blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
+# The padding mask is one row for each sentence, the staircase one square for all. **Broadcasting** repeats the row for
+# every query, and the square for every sentence.
+# With heads the scores are `(b, h, n, m)`, and the row needs one axis more: `padding[:, None, None, :]`.
+#
+# Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
+# and that mask is gone. When does a row turn to NaN?
 
 # %% tags=["hide-input"]
-caption = "The first sentence, and the second. Filled: blocked. Pale: repeated."
-display.merged_masks(padding, future, name="two-cards", caption=caption)
+texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
+rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
+five = pad_sequence(rows, batch_first=True, padding_side="left")  # (2, 5, 4)
+scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
+display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
 
 # %% [markdown]
-# The padding mask is one strip for each sentence, the staircase one square for all. **Broadcasting** lines up their shapes
-# from the right, and repeats what has size 1 or is missing: the strip for every query, the square for every sentence.
-# With heads the scores are `(b, h, n, m)`, and the strip needs one axis more: `padding[:, None, None, :]`.
-#
-# Somebody hands you a mask. What blocks in it?
-#
-# | blocked is | in a mask named |
-# |---|---|
-# | True | `key_padding_mask`, `attn_mask` of PyTorch's class |
-# | **False** | `attn_mask` of PyTorch's function |
-# | **0** | `attention_mask` of Hugging Face |
-#
-# So the function, `F.scaled_dot_product_attention`, wants `~blocked`, and a tokenizer's mask becomes ours by `attention_mask == 0`.
-# Forget the `~`, and nothing complains: where a word may not look, it looks, and nowhere else. [Masks in the
-# wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) has the other doors.
+# In PyTorch's class a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
+# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: where a word may not look, it looks, and
+# nowhere else. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) has the other doors.
 
 # %% tags=["proof"]
+behind = torch.arange(8) >= lengths[:, None]                       # (b, m)
+stairs = attend(x, x, x, future)[0][~behind]                       # (12, 4)
+merged = attend(x, x, x, behind[:, None, :] | future)[0][~behind]  # (12, 4)
+assert torch.equal(stairs, merged)
 q, k, v = (split_heads(left @ w, 2) for w in WIDE)  # (b, h, n, d)
 by_head = padding[:, None, None, :] | future        # (b, 1, n, m)
 theirs = nn.MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64)
@@ -384,27 +351,13 @@ assert not attend(left, left, left, blocked)[1][1, 4:, :4].any()
 print("✓ No dot gets anything; PyTorch's class, and its function with `~blocked`, agree.")
 
 # %% [markdown] name="fully-masked-rows"
-# ## A row without a hole
+# ## A row that sees nothing
 #
 # The dots are not only looked at. They also *ask*, so each has a row in the output. A dot sees no word, because all
-# words come later, and no dot, because dots are padding: card from end to end. This is a **fully masked row**. All
-# its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN, *not a
-# number*.
+# words come later, and no dot, because dots are padding. This is a **fully masked row**, which only both masks together
+# can make. All its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN.
 #
-# The last square of the picture above has four such rows. Here are two other sentences, of five places each. The second
-# has two dots in front, so two rows without a hole. Make a third: press the first *the*, above its column, and it
-# becomes padding. Then take the staircase away. With one mask alone, each of these rows has a hole; only both together
-# close it.
-
-# %% tags=["hide-input"]
-texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
-rows = [one.embed([word for word in text if word != "·"]).double() for text in texts]
-five = pad_sequence(rows, batch_first=True, padding_side="left")  # (2, 5, 4)
-scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
-display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
-
-# %% [markdown]
-# Nobody reads the row of a dot. So is it harmless? Back to our batch of eight places, and now training begins. Three
+# Nobody reads the row of a dot. So is it harmless? Now our batch of eight places is trained on. Three
 # matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of
 # $W_V$?
 #
@@ -440,11 +393,9 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
 
 # %% [markdown]
-# On the way back, the gradient at the dot's row is 0, for nobody has read it. On its way to the values it is multiplied by
-# the weights of that row, which are NaN, and to a computer $0 \cdot \mathrm{NaN}$ is not 0. It is NaN.
-#
-# With a second layer, the NaN does not wait for the gradient. The dot's row becomes a *value*. Each word gives it a weight
-# of 0, and every word of the sentence is lost.
+# To a computer $0 \cdot \mathrm{NaN}$ is not 0. On the way back the 0 is the gradient of the dot's row, which nobody has
+# read. With a second layer the 0 is the weight that each word gives to the dot's *value*, and every word of the sentence
+# is lost.
 
 # %% tags=["proof"]
 NAMES = "W_Q", "W_K", "W_V"
@@ -475,29 +426,12 @@ for read, healthy in ((0, True), (~padding, False)):  # sentence 1 alone, or all
 print("✓ Random matrices: one layer leaves numbers in every word, two lose sentence 2.")
 
 # %% [markdown]
-# ## The same card, twice
+# ## The same mask, twice
 #
-# How do you mend it? Replace the NaN by `nan_to_num(0)`. In the output, where you see it, or in the weights, where it
-# arose?
-
-# %% tags=["fold-input"]
-output, weights = attend(
-    left @ W_Q, left @ W_K, left @ W_V, blocked
-)                                              # (b, n, e), (b, n, m)
-mended = weights.nan_to_num(0) @ (left @ W_V)  # (b, n, e)
-counts = {}
-for place, y in (("in the output", output.nan_to_num(0)), ("in the weights", mended)):
-    (gradient,) = torch.autograd.grad(y[0].square().mean(), W_V, retain_graph=True)
-    found = [f"{each.isnan().sum()} of {each.numel()}" for each in (y, gradient)]
-    counts[place] = found
-display.show(
-    counts, columns=["NaN in the output", "in the gradient of W_V"], corner="replaced"
-)
-
-# %% [markdown]
-# Both outputs are clean, and the first gradient is as bad as before, 16 of 16: the way back still leads through the
+# How do you mend it? Replace the NaN by 0 where you see it, in the output, with `nan_to_num(0)`. Then the output is clean,
+# and the gradient of $W_V$ is as bad as before: the way back still leads through the
 # weights. So mend the weights. But whoever replaces whatever is NaN hides the next mistake as well. After the softmax, lay
-# the same card on once more, and this time what it covers becomes 0.
+# the same mask on once more, and this time what it covers becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -513,15 +447,9 @@ def attend_safely(query, key, value, blocked):
 display.diff(attend, attend_safely)
 
 # %% [markdown]
-# One more line, and a row without a hole collects nothing, and spoils nobody's gradient. Mend only the NaN, and nothing is left
-# to tell you of a leak. PyTorch 2.13<!-- setting -->'s function gives zeros, too.
-#
-# And in code of yours? It depends on what the first fill does:
-#
-# | the first fill | a row without a hole gets | what mends it |
-# |---|---|---|
-# | overwrites scores with $-\infty$, as here | NaN | the second fill |
-# | adds $-\infty$ | NaN; the second fill cleans the outputs, but $W_Q$ and $W_K$ still get NaN (an overwritten score sends no gradient back, an added one does) | before the softmax, [lift the mask](#cell-id=where-a-mask-is-added) (let that row see everything), and leave the row out of the loss |
+# One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
+# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill does not save $W_Q$ and $W_K$:
+# [lift the mask](#cell-id=where-a-mask-is-added) there.
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -536,8 +464,11 @@ for other in (of_package(y, y, y, blocked=blocked)[0], sdpa(y, y, y, attn_mask=~
 assert one.gradients(attend_safely(y, y, y, blocked)[0], [y])[0].isfinite().all()
 for depth in (1, 2):
     assert not train(attend_safely, depth, left, blocked, ~padding)[2]
-assert [each == "0 of 64" for each, _ in counts.values()] == [True, True]
-assert [each for _, each in counts.values()] == ["16 of 16", "0 of 16"]
+output, weights = attend(left, left, left @ W_V, blocked)  # (b, n, e), (b, n, m)
+for y, lost in ((output.nan_to_num(0), 16), (weights.nan_to_num(0) @ (left @ W_V), 0)):
+    assert y.isfinite().all()
+    (gradient,) = torch.autograd.grad(y[0].square().mean(), W_V, retain_graph=True)
+    assert gradient.isnan().sum() == lost
 scores = (left @ left.mT).masked_fill(blocked, -1e9)  # (b, n, m)
 torch.testing.assert_close((scores.softmax(-1) @ left)[1, 0], left[1].mean(0))
 print("✓ After the second fill, package and this PyTorch's function agree, gradients too.")
@@ -545,69 +476,48 @@ print("✓ After the second fill, package and this PyTorch's function agree, gra
 # %% [markdown] name="what-the-dots-say"
 # ## What the dots say
 #
-# Back to the model at the top, the [storyteller](10_a_little_world.ipynb) of two layers. It had only the staircase, so the
-# dots took their share from every word. Give it both masks, first with the one fill of `attend`. What will it say behind
-# a dot? Choose, then drag.
-#
-# <details name="one-fill"><summary>What it says alone.</summary>
-#
-# With one layer, yes: the rows of the words would be right. This model has a second.
-#
-# </details>
-# <details name="one-fill"><summary>The story of the sweet juice.</summary>
-#
-# No: the dot's share is gone. Its row is what does harm now.
-#
-# </details>
-# <details name="one-fill"><summary>Nothing but dots.</summary>
-#
-# Right. In the first layer the row of a dot becomes NaN, in the second every row does, and so do the chances of all words.
-#
-# </details>
+# Back to the model at the top, a [storyteller](10_a_little_world.ipynb) of two layers. There its mask was laid on twice.
+# Give it both masks, but only the one fill of `attend`. What will it say behind one row of zeros? Guess, then drag; then
+# switch the second fill on.
 
 # %% tags=["hide-input"]
-cures = {"both masks, one fill": attend, "both masks, two fills": attend_safely}
-said = {text: {} for text in TEXTS}
-for cure, how in cures.items():
-    teller = storyteller(how)
-    for text in TEXTS:
-        said[text][cure] = [tell(text, each, teller, True) for each in DOTS]
-display.dots_in_front(said, DOTS, start=0, name="what-the-dots-say")
+once, twice = (tell(storyteller(how), "zeros", True) for how in (attend, attend_safely))
+filled = {"switch": "second fill", "answers": ANSWERS, "start": 0}
+display.dots_in_front(
+    {"zeros": (once, twice)}, PLACES, TEXT, **filled, name="what-the-dots-say"
+)
 
 # %% [markdown]
-# With one fill the model says dots: the NaN of a dot's row has spread to every word, `argmax` of nothing but NaN is place 0,
-# and word 0 is the dot. With two fills, as in
+# With one fill the model says dots. In the first layer the row of a dot becomes NaN, in the second every row does. The
+# `argmax` of nothing but NaN is place 0, and word 0 is the dot. With two fills, as in
 # `attend_safely`, it tells what it tells alone, behind one dot or sixteen: *it* is the thirsty cat again.
 
 # %% tags=["proof"]
-thirsty, sweet = "juice because it was thirsty .", "juice because it was sweet ."
-chases = ["chased the dog", "chased the fox", "drank tea", "", "", "carried the horse"]
-begins = {"the cat drank": (thirsty, sweet), "the horse": chases}
-for text in TEXTS:
-    (stairs,), (once, twice) = led[text].values(), said[text].values()
-    assert all(map(str.startswith, stairs, begins[text]))
-    assert {*twice} == {stairs[0]} == {once[0]}
-    assert {*" ".join(once[1:]).split()} == {"·"}
-for text in said:
-    ids = TELLER.as_ids([[TELLER.EDGE, *text.split()]])
-    alone = TELLER.shipped().eval()(ids)[0, -1].detach()
-    whole = storyteller(attend_safely)
-    for each in (0, 1, 16):
-        torch.testing.assert_close(logits(whole, ids, dots=each, masked=True)[0, -1], alone)
-    assert logits(storyteller(attend), ids, dots=1, masked=True)[0, -1].isnan().all()
+alone, sweet = "juice because it was thirsty .", "juice because it was sweet ."
+assert all(map(str.startswith, led["zeros"][0], (alone, sweet, sweet, sweet, sweet, sweet)))
+assert all(each.startswith("tea because") for each in led["tea"][0][1:])
+assert {*led["zeros"][1], *led["tea"][1], *twice} == {once[0]} == {led["zeros"][0][0]}
+for silent in (*led["NaN"], once):
+    assert {*" ".join(silent[1:]).split()} == {"·"}
+ids = TELLER.as_ids([[TELLER.EDGE, *TEXT.split()]])
+expected = TELLER.shipped().eval()(ids)[0, -1].detach()
+whole, broken = storyteller(attend_safely), storyteller(attend)
+for held in ("zeros", "tea"):
+    for places in (0, 1, 16):
+        found = logits(whole, ids, held, places, True)[0, -1]
+        torch.testing.assert_close(found, expected)
+assert logits(broken, ids, "zeros", 1, True)[0, -1].isnan().all()
 assert torch.full((9,), math.nan).argmax() == 0
 assert TELLER.WORDS[0] == "·"
-print(
-    "✓ Behind any of these dots, both masks and two fills leave the model as it is alone."
-)
+print("✓ Behind zeros or tea, both masks and two fills leave the model as it is alone.")
 
 # %% [markdown] name="your-cure"
 # <!-- deeper: your code, your cure -->
 # ### Going deeper: your code, your cure
 #
 # Does your batch have such rows? `blocked.all(-1).any()` tells. If your code fills its scores with $-\infty$, fill the
-# weights as well. If it calls `nn.MultiheadAttention`, merge its two masks, and **lift** the card from such a row. In all of
-# these masks True is blocked:
+# weights as well. If it calls `nn.MultiheadAttention`, merge its two masks, and **lift** the mask from such a row. In all of
+# these masks True is blocked (where a tokenizer's `attention_mask` is 0, it blocks: ours is `attention_mask == 0`):
 #
 # ```python
 # blocked = key_padding_mask[:, None] | attn_mask  # (b, n, m)
@@ -715,7 +625,7 @@ print("✓ Added and filled again, W_Q and W_K hold NaN; lifted first, none does
 #
 # ## Exercises
 #
-# ### Through the holes
+# ### Who sees whom
 #
 # *Easy, 2 minutes.* Two texts, `the cat drank milk` and `· · it was`, share a batch, under both masks. How many keys does
 # each query see? Then change the numbers of *drank*. How many rows of the output move, in one layer?
@@ -735,13 +645,13 @@ exercises.masks.check_seen(keys_seen)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Draw the two squares, four by four. Cover what comes later than the query, and in the second square the columns of the dots.
+# Draw two squares, four by four. Cross out what comes later than the query, and in the second square the columns of the dots.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# A row moves if it has a hole in the column of *drank*, in the square of the first text.
+# A row moves if its query sees *drank*.
 #
 # </details>
 
@@ -751,18 +661,19 @@ keys_seen = (1, 2, 3, 4), (0, 0, 1, 2), (2,)
 exercises.masks.check_seen.folded(keys_seen)
 
 # %% [markdown]
-# ### A leak and a NaN
+# ### A leak
 #
-# *Choose, 2 minutes.* A colleague's batch is padded on the left. This code runs, but it leaks, and NaN turns up:
+# *Choose, 2 minutes.* A colleague's batch is padded on the left. This code runs, but it leaks:
 #
 # ```python
 # blocked = padding[:, None, :, None] | future
 # scores = scores.masked_fill(blocked, -math.inf)
 # weights = scores.softmax(-1)
+# weights = weights.masked_fill(blocked, 0)
 # return weights @ value
 # ```
 #
-# Where is the leak: which line lets a word see what it must not?
+# Which line lets a word see what it must not?
 #
 # <details name="leak"><summary>Line 1, which makes <code>blocked</code>.</summary>
 #
@@ -775,28 +686,9 @@ exercises.masks.check_seen.folded(keys_seen)
 # What `blocked` covers takes no part after this line. Does it cover the right keys?
 #
 # </details>
-# <details name="leak"><summary>Line 4, the product.</summary>
+# <details name="leak"><summary>Line 5, the product.</summary>
 #
 # A value comes in by its weight alone. Which weight should be 0 and is not?
-#
-# </details>
-#
-# And where does the NaN arise, even after the leak is mended?
-#
-# <details name="nan"><summary>In line 2, the fill.</summary>
-#
-# $-\infty$ is no NaN yet. A row that holds nothing else becomes one in the softmax.
-#
-# </details>
-# <details name="nan"><summary>In line 3, the softmax.</summary>
-#
-# Right: 0 divided by 0, in the row of each dot. Append `.masked_fill(blocked, 0)`. Mend only this,
-# and no NaN is left to tell you of the leak.
-#
-# </details>
-# <details name="nan"><summary>In line 4, the product.</summary>
-#
-# Here it spreads. The weights of a dot are NaN before this line.
 #
 # </details>
 
@@ -805,11 +697,9 @@ scores = left[:, None] @ left[:, None].mT / math.sqrt(4)  # (b, 1, n, m)
 turned = padding[:, None, :, None] | future               # (b, 1, n, m)
 for covered, leaks in ((turned, True), (padding[:, None, None, :] | future, False)):
     weights = scores.masked_fill(covered, -math.inf).softmax(-1)  # (b, 1, n, m)
-    assert weights[1, 0, :4].isnan().all()
-    assert weights[1, 0, 4:].isfinite().all()
-    to_dots = weights.masked_fill(covered, 0)[1, 0, 4:, :4]  # (4, 4)
+    to_dots = weights.masked_fill(covered, 0)[1, 0, 4:, :4]       # (4, 4)
     assert to_dots.all() if leaks else not to_dots.any()
-print("✓ Run on this page's batch, the leak and the NaN are where the answers put them.")
+print("✓ Run on this page's batch, the leak is where the answer puts it.")
 
 # %% [markdown]
 # ## What you have now
@@ -823,8 +713,8 @@ print("✓ Run on this page's batch, the leak and the NaN are where the answers 
 # > weights = scores.softmax(-1).masked_fill(blocked, 0)  # a fully masked row takes nothing
 # > ```
 # >
-# > Block before the softmax, never only after it. The second fill keeps one row without a hole from spoiling
-# > everyone's gradient.
+# > Block before the softmax, never only after it. The second fill keeps one row that sees nothing from
+# > spoiling everyone's gradient.
 #
-# With this card the last part is on the bench: projections, heads, batches, masks. In [the next
+# With the masks the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -193,25 +193,30 @@ def collects(data):
 
 
 def dots_in_front(data):
-    ten = chapters.load("10_a_little_world")
-    teller = ten.shipped()
-    for done, begin, at in [
-        (None, 0, 0),
-        (("slider", "dots in front", "ArrowRight"), 0, 1),
-        (("button", data["begins"][1], ""), 1, 1),
-        (("slider", "dots in front", "End"), 1, -1),
-    ]:
-        text = data["begins"][begin]
-        alone = go_on(teller, [ten.EDGE, *text.split()], ten.WORDS, longest=ten.LONGEST)
-        said = [card[at] for card in data["told"][begin]]
-        if len(said) > 1 or not data["dots"][at]:  # the last mask of several is the cure
-            assert said[-1] == " ".join(alone)
-        before = f"{'· ' * data['dots'][at]}{text}"
-        lines = [f"{before} {each}" for each in said]
-        pairs = (zip_longest(each.split(), alone) for each in said)
-        moved = [word for both in pairs for word, own in both if word and word != own]
+    ten, text, turn = chapters.load("10_a_little_world"), data["text"], data["turn"]
+    begun = [ten.EDGE, *text.split()]
+    alone = go_on(ten.shipped(), begun, ten.WORDS, longest=ten.LONGEST)
+    names = [held for held, *_ in data["told"]]
+    stages = [
+        (None, 0, False, data["start"]),
+        (("slider", "places in front", "End"), 0, False, -1),
+        (("button", turn, ""), 0, True, -1),
+        (("button", names[-1], ""), len(names) - 1, True, -1),
+        (("button", turn, ""), len(names) - 1, False, -1),
+        (("slider", "places in front", "Home"), len(names) - 1, False, 0),
+    ]
+    for done, held, on, at in stages:
+        if done and done[1] == names[-1] and len(names) == 1:
+            continue  # there is nothing to choose
+        words = data["told"][held][1 + on][at].split()
+        if names[held] == "zeros" and on or not data["dots"][at]:
+            assert words == alone  # the cure
+        places = ["·" if names[held] == "zeros" else names[held]] * data["dots"][at]
+        lines = [" ".join([text, *alone]), " ".join([*places, text, *words])]
+        moved = [word for word, own in zip_longest(words, alone) if word and word != own]
+        who = next((who for word, who in data["answers"].items() if word in words), "")
         shown = {".aa-dots p": lines, ".aa-dots mark": moved}
-        yield done, [f"{card}: {x}" for card, x in zip(data["cards"], said, strict=True)], shown
+        yield done, [f"“it” is {who}." if who else "Not a word is left."], shown
 
 
 def cut(data):
@@ -338,11 +343,11 @@ def mask_merger(data):
     scores = torch.tensor(data["scores"]).double()
     second = "sentence 2, rows 1, 2."
     for done, left, stairs, said in [
-        (None, 0, True, f"No hole: {second}"),
+        (None, 0, True, f"Sees nothing: {second}"),
         (("button", "the, key 1 of sentence 1", ""), 1, True, f"sentence 1, row 1; {second}"),
         (("button", "cat, key 2 of sentence 1", "Enter"), 2, True, f"1, rows 1, 2; {second}"),
-        (("button", "staircase", ""), 2, False, "Every row has a hole."),
-        (("button", "Start again", ""), 0, True, f"No hole: {second}"),
+        (("button", "staircase", ""), 2, False, "Every row sees something."),
+        (("button", "Start again", ""), 0, True, f"Sees nothing: {second}"),
     ]:
         padding = torch.arange(5) < torch.tensor([[left], [2]])       # (2, 5)
         future = masks.block_future(5) & stairs                       # (5, 5)

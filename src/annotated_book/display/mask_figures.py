@@ -1,4 +1,4 @@
-"""The figures of masks: a map with holes, two merged, whom padding costs what, a NaN's way."""
+"""The figures of masks: a map, two merged, whom padding costs what, a NaN's way."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -140,7 +140,8 @@ def shares(rows: Mapping[str, Tensor], words: Sequence[str], *, name: str) -> Ou
             left += share
         kept, lost = row[is_word].sum().item(), row[~is_word].sum().item()
         ax.text(0, y - 0.3, title, fontsize=12)
-        ax.text(1, y - 0.3, f"{kept:.2f} to words", fontsize=12, ha="right")
+        to = f"{kept:.2f} to words" + f", {lost:.2f} to dots" * (lost > 0)
+        ax.text(1, y - 0.3, to, fontsize=12, ha="right")
         said.append(f"{title}: {kept:.2f} to words, {lost:.2f} to padding")
     ax.set(xlim=(0, 1), ylim=(len(rows) - 0.7, -0.6), xticks=[0, 0.5, 1], yticks=[])
     ax.spines["left"].set_visible(False)
@@ -214,7 +215,7 @@ _WHY = {
     "values of sentence 2": "The 0 of the dot's row, times its weights, which are NaN: NaN.",
     "W_V": "W_V made the values of both sentences, so it adds up finite numbers and NaN: NaN.",
     "layer 1, the words": "Each word sees a word, if only itself: numbers.",
-    "layer 1, a dot": "A row without a hole: 0 divided by 0.",
+    "layer 1, a dot": "A row that sees nothing: 0 divided by 0.",
     "values, the words": "The rows of layer 1 are the values of layer 2.",
     "values, a dot": "The dot's row is a value now.",
     "layer 2, every word": "Each word gives the dot's value a weight of 0, and 0 times NaN is NaN.",

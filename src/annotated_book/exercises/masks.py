@@ -25,10 +25,7 @@ def _first_difference(answer: object, found: Tensor, right: Tensor) -> str:
     """Say which number is wrong first, and where to look."""
     place = int((found != right).nonzero()[0])
     if place == 8:
-        return (
-            "the keys are right. Which rows have a hole in the column of “drank”? No other row "
-            "can notice."
-        )
+        return "the keys are right. Which queries see “drank”? No other row can notice."
     seen = "A dot is blocked for everybody, and so is whatever comes after the query."
     return f"the number of {_QUERIES[place]} is the first that is wrong. {seen}"
 
@@ -37,11 +34,10 @@ check_seen = Exercise(
     name="keys_seen",
     right=(_FIRST, _SECOND, _MOVED),
     praise=(
-        "right. The rows of the dots are fully masked, and only “drank” and “milk” have a hole "
-        "where “drank” stands."
+        "right. The rows of the dots are fully masked, and only “drank” and “milk” see “drank”."
     ),
     wrong={
-        "you count what is blocked. A key is seen where there is no card.": (
+        "you count what is blocked. Count what is left to see.": (
             (3, 2, 1, 0),
             (4, 4, 3, 2),
             _MOVED,

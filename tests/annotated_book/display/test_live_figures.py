@@ -281,7 +281,7 @@ def test_hands_score_as_the_package_rotates():
 
 def test_the_merged_masks_are_drawn():
     scores = 3 * torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(6))
-    padding = torch.arange(5) < torch.tensor([[0], [1]])  # the first row of the second has no hole
+    padding = torch.arange(5) < torch.tensor([[0], [1]])  # the first row of the second sees nothing
     words = [[f"w{i}{j}" for j in range(5)] for i in range(2)]
     figure = display.mask_merger(words, scores, padding)
     future = masks.block_future(5)

@@ -1,37 +1,50 @@
-// Dots in front: how a model goes on with a text behind some dots, under each of several masks.
+// Places in front: how a model goes on with a text behind some places, with a switch off or on.
 //
-// begins: the texts; cards: the names of the masks; dots: 0, and other numbers of them
-// start: the place in dots where the figure opens
-// told: of each text, for each mask, what it says behind each number of dots
+// text: what it goes on with; dots: 0, and other numbers of places; start: where in dots it opens
+// told: of each thing that the places can hold its name, and what is told behind each number of
+//   them, with the switch off, and on; turn: the name of the switch
+// answers: whom “it” means, by a word of the story
 import { button, element, readout, slider } from "./host/figure.js";
 
 export default {
   render({ model, el }) {
-    const { begins, cards, told, dots, start } = model.get("data");
-    const now = { begin: 0, at: start };
+    const { text, told, dots, turn, answers, start } = model.get("data");
+    const now = { held: 0, on: false, at: start };
+    const alone = told[0][1][0].split(" ");
     const said = readout();
-    said.classList.add("aa-heard");
-    const lines = cards.map(() => element("p"));
+    const line = element("p", { "aria-live": "polite" });
+    const title = element("span");
 
     const show = () => {
-      const alone = told[now.begin][0][0].split(" ");
-      const all = told[now.begin].map((card) => card[now.at]);
-      const before = `${"· ".repeat(dots[now.at])}${begins[now.begin]}`;
-      lines.forEach((line, i) => line.replaceChildren(before, ...marked(all[i].split(" "), alone)));
-      chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.begin)));
-      said.textContent = cards.map((card, i) => `${card}: ${all[i]}`).join(" ");
+      const [held, off, on] = told[now.held];
+      const words = (now.on ? on : off)[now.at].split(" ");
+      const before = `${held === "zeros" ? "·" : held} `.repeat(dots[now.at]);
+      line.replaceChildren(before + text, ...marked(words, alone));
+      title.textContent = `${now.on ? "with" : "no"} ${turn}`;
+      kinds.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.held)));
+      toggle.setAttribute("aria-pressed", String(now.on));
+      const word = Object.keys(answers).find((each) => words.includes(each));
+      said.textContent = word ? `“it” is ${answers[word]}.` : "Not a word is left.";
     };
-    const chosen = begins.map((begin, i) => button(begin, () => ((now.begin = i), show())));
+    const kinds = told.map(([held], i) => button(held, () => ((now.held = i), show())));
+    const toggle = button(turn, () => ((now.on = !now.on), show()));
     const many = slider({
-      label: "dots in front",
+      label: "places in front",
       ...{ max: dots.length - 1, value: now.at, say: (at) => String(dots[at]) },
       move: (at) => ((now.at = at), show()),
     });
-    const named = cards.map((card, i) => element("div", {}, element("span", {}, card), lines[i]));
+    const switched = element("div", { class: "aa-endings" }, toggle);
+    const first = element("p", {}, text, ...marked(alone, alone));
+    const choice = { class: "aa-endings", role: "group", "aria-label": "the places hold" };
+    const holds = told.length > 1 ? [element("div", choice, "they hold", ...kinds)] : [];
     el.append(
-      element("div", { class: "aa-endings", role: "group", "aria-label": "text" }, ...chosen),
-      element("div", { class: "aa-controls" }, many.label),
-      element("div", { class: "aa-dots" }, ...named),
+      element("div", { class: "aa-controls" }, many.label, ...holds, switched),
+      element(
+        "div",
+        { class: "aa-dots" },
+        element("div", {}, element("span", {}, "alone"), first),
+        element("div", {}, title, line),
+      ),
       said,
     );
     show();

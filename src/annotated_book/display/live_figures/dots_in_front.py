@@ -1,4 +1,4 @@
-"""What a model says after a text that has dots in front of it, under each of several masks."""
+"""What a model says behind places that are empty, or are not, with a switch off and on."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,46 +8,54 @@ from annotated_book.display.tales import Told, stories
 
 
 def dots_in_front(
-    said: Mapping[str, Mapping[str, Sequence[str]]],
+    said: Mapping[str, Sequence[Sequence[str]]],
     dots: Sequence[int],
+    text: str,
     *,
+    switch: str,
+    answers: Mapping[str, str],
     start: int = 1,
     name: str,
 ) -> Output:
-    """Show how a model goes on with a text under several masks; alive, behind any number of dots.
+    """Show how a model goes on with a text behind some places; alive, behind any of these numbers.
 
     Args:
-        said: of each text, by the name of each mask, what comes after it behind so many dots. The
-            first mask's words without a dot are those that the others are held beside.
-        dots: 0, and other numbers of dots; the picture shows the second.
-        start: with which of them the live figure opens.
+        said: by what the places hold, what comes after the text behind each number of them: with
+            the switch off, and on.
+        dots: 0, and other numbers of places; the picture shows the second.
+        text: what the model goes on with.
+        switch: what is off at first.
+        answers: whom "it" means, by a word of the story.
+        start: with which of the numbers the live figure opens.
         name: the figure's name, see ``finish``.
 
     Examples:
         >>> from annotated_book import display
-        >>> said = {"the cat": {"none": ["ran .", "hid ."], "both": ["ran ."] * 2}}
-        >>> display.dots_in_front(said, (0, 1), name="try")
+        >>> said = {"zeros": (["ran .", "hid ."], ["ran ."] * 2)}
+        >>> mask = {"switch": "mask", "answers": {"ran": "the cat"}}
+        >>> display.dots_in_front(said, (0, 1), "the cat", **mask, name="try")
         Figure: What is told.
-               dots
-        alone     0
-        none      1
-        both      1
+                         places
+        alone                 0
+        zeros                 1
+        zeros, with mask      1
         alone: the cat ran .
-        none: · the cat [hid] .
-        both: · the cat ran .
+        zeros: · the cat [hid] .
+        zeros, with mask: · the cat ran .
     """
-    begin, cards = next(iter(said.items()))
-    alone = next(iter(cards.values()))[0]
-    told = {"alone": Told(["0"], alone.split(), text=begin)}
-    for card, after in cards.items():
-        told[card] = Told([str(dots[1])], after[1].split(), text=f"{'· ' * dots[1]}{begin}")
-    static = stories(told, ["dots"], name=name)
+    first, *_ = said.values()
+    told = {"alone": Told(["0"], first[0][0].split(), text=text)}
+    for held, stages in said.items():
+        before = f"{'·' if held == 'zeros' else held} " * dots[1] + text
+        for case, after in zip((held, f"{held}, with {switch}"), stages, strict=True):
+            told[case] = Told([str(dots[1])], after[1].split(), text=before)
     data = {
-        "begins": [*said],
-        "cards": [*cards],
-        "told": [[[*after] for after in each.values()] for each in said.values()],
+        "text": text,
+        "told": [[held, *map(list, stages)] for held, stages in said.items()],
         "dots": list(dots),
+        "turn": switch,
+        "answers": dict(answers),
         "start": start,
     }
-    room = (90 + 80 * len(cards), 110 + 150 * len(cards))
-    return live(static, "dots_in_front", data, room=room)
+    room = (216, 372 if len(said) > 1 else 325)
+    return live(stories(told, ["places"], name=name), "dots_in_front", data, room=room)

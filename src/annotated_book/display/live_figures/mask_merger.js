@@ -37,7 +37,9 @@ export default {
         rows.length ? `sentence ${s + 1}, ${list(rows)}` : [],
       );
       toggle.setAttribute("aria-pressed", stairs);
-      said.textContent = where.length ? `No hole: ${where.join("; ")}.` : "Every row has a hole.";
+      said.textContent = where.length
+        ? `Sees nothing: ${where.join("; ")}.`
+        : "Every row sees something.";
     };
     const begin = () => {
       [stairs, padded] = [true, padding.map((row) => [...row])];
@@ -71,7 +73,7 @@ function draw(caption, words, press) {
     element("thead", {}, element("tr", {}, element("td"), ...heads)),
     element("tbody", {}, ...rows),
   );
-  /** Draw the weights, and give which rows have no hole, counted from 1. */
+  /** Draw the weights, and give which rows see nothing, counted from 1. */
   const show = (scores, padded, stairs) => {
     tokens.forEach((token, j) => token.setAttribute("aria-pressed", padded[j]));
     const empty = scores.map((row, i) => {

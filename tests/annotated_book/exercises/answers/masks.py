@@ -20,7 +20,7 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         (counted(torch.arange(4) >= torch.tensor([[4], [2]])), "you have the dots behind"),
         (counted(torch.zeros(2, 4).bool()), "that is the staircase alone"),
         ([1, 2, 3, 4, 0, 0, 1, 2, 2], "✓ keys_seen: right"),
-        (((1, 2, 3, 4), (0, 0, 1, 2), (3,)), "Which rows have a hole in the column of “drank”?"),
+        (((1, 2, 3, 4), (0, 0, 1, 2), (3,)), "Which queries see “drank”?"),
         (((1, 2, 2, 4), (0, 0, 1, 2), (2,)), "the number of drank is the first that is wrong"),
         (((1, 2, 3), (0, 0, 1, 2), (2,)), "three rows are asked for"),
         (((1, 2, 3, 4), (0, 0, 1, 2), (None,)), "not yet, a number is missing"),
