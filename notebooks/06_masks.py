@@ -8,7 +8,7 @@
 #
 # A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
 # likeliest. Then one more place is put in front of the text, a row of zeros. The words keep the positions that they have
-# alone. Orange: what changes.
+# alone. Orange: what changes. What will the cat drink if the place holds the numbers of *tea*? Guess, then press.
 
 # %% tags=["hide-input"]
 import math
@@ -93,13 +93,13 @@ display.dots_in_front(
 )
 
 # %% [markdown]
-# One row of zeros, and the thirsty cat becomes a sweet juice. Let the place hold the numbers of *tea*, and the cat drinks
+# One row of zeros, and the thirsty cat becomes a sweet juice. Behind *tea*, the cat drinks
 # tea. There is no error. Now switch the **padding mask** on: zeros and *tea* change nothing any more, behind one place
 # or sixteen. NaN, *not a number*, still gets through.
 #
 # Who would put a place there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
 # are filled up. This is **padding**. Here the filler is a row of zeros; BERT's is a token `[PAD]`,
-# which has numbers of its own. Zeros at least are nothing, and nothing does no harm. Or does it?
+# which has numbers of its own, as *tea* has. Zeros at least are nothing, and nothing does no harm. Or does it?
 
 # %% [markdown] name="padding"
 # ## Nothing takes its share
@@ -173,7 +173,8 @@ padding = torch.arange(8) >= lengths[:, None]      # (b, m)
 _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
 
 # %% [markdown]
-# The short sentence no longer notices its dots, as long as they hold numbers. NaN got through at the top because its
+# `[:, None, :]` gives every query the same mask: padding is padding, whoever looks. The short sentence no longer notices
+# its dots, as long as they hold numbers. NaN got through at the top because its
 # weight is 0, and 0 · NaN is NaN; so is $0 \cdot \infty$. Fill padding with finite numbers (`torch.empty` may hold
 # others).
 
@@ -304,7 +305,8 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %%
 left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
 padding = torch.arange(8) < 8 - lengths[:, None]                       # (b, m)
-blocked = padding[:, None, :] | future                                 # (b, 1, m) | (n, m) -> (b, n, m)
+
+blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 
 # %% [markdown]
 # The padding mask is one row for each sentence, the staircase one square for all. **Broadcasting** repeats the row for
@@ -354,10 +356,10 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 # ## A row that sees nothing
 #
 # The dots are not only looked at. They also *ask*, so each has a row in the output. A dot sees no word, because all
-# words come later, and no dot, because dots are padding. This is a **fully masked row**, which only both masks together
-# can make. All its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN.
+# words come later, and no dot, because dots are padding. This is a **fully masked row**; here it takes both masks
+# to make one. All its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN.
 #
-# Nobody reads the row of a dot. So is it harmless? Now our batch of eight places is trained on. Three
+# Nobody reads the row of a dot. So is it harmless? Train on our batch of eight places. Three
 # matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of
 # $W_V$?
 #
@@ -387,7 +389,7 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
-# rows that the loss never touched? With one layer, which gradients are NaN? With two, which outputs?
+# rows that the loss never touched? Guess each box, then press it.
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
@@ -431,7 +433,7 @@ print("✓ Random matrices: one layer leaves numbers in every word, two lose sen
 # How do you mend it? Replace the NaN by 0 where you see it, in the output, with `nan_to_num(0)`. Then the output is clean,
 # and the gradient of $W_V$ is as bad as before: the way back still leads through the
 # weights. So mend the weights. But whoever replaces whatever is NaN hides the next mistake as well. After the softmax, lay
-# the same mask on once more, and this time what it covers becomes 0.
+# the same mask on once more, and this time what it blocks becomes 0.
 
 
 # %% tags=["hide-input"]
@@ -517,7 +519,7 @@ print("✓ Behind zeros or tea, both masks and two fills leave the model as it i
 #
 # Does your batch have such rows? `blocked.all(-1).any()` tells. If your code fills its scores with $-\infty$, fill the
 # weights as well. If it calls `nn.MultiheadAttention`, merge its two masks, and **lift** the mask from such a row. In all of
-# these masks True is blocked (where a tokenizer's `attention_mask` is 0, it blocks: ours is `attention_mask == 0`):
+# these masks True is blocked; from a tokenizer's mask, take `attention_mask == 0`:
 #
 # ```python
 # blocked = key_padding_mask[:, None] | attn_mask  # (b, n, m)
@@ -595,7 +597,9 @@ display.where_the_nan_stops(left, blocked, name="where-the-nan-stops")
 
 # %% [markdown]
 # (So `torch.autograd.detect_anomaly`, which looks at every step, stops in `attend_safely` with `SoftmaxBackward0 returned
-# nan values`, although no parameter's gradient is NaN.) Lifted first, no NaN arises:
+# nan values`, although no parameter's gradient is NaN.)
+#
+# Lift the mask first, so that such a row sees everything, and leave the row out of the loss. Then no NaN arises:
 
 # %%
 scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)            # (b, n, m)

@@ -35,10 +35,10 @@ def dots_in_front(
         >>> mask = {"switch": "mask", "answers": {"ran": "the cat"}}
         >>> display.dots_in_front(said, (0, 1), "the cat", **mask, name="try")
         Figure: What is told.
-                         places
-        alone                 0
-        zeros                 1
-        zeros, with mask      1
+                          places
+        alone                  0
+        zeros                  1
+        zeros, with mask       1
         alone: the cat ran .
         zeros: · the cat [hid] .
         zeros, with mask: · the cat ran .
