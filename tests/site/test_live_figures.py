@@ -209,7 +209,7 @@ def dots_in_front(data):
         if done and done[1] == names[-1] and len(names) == 1:
             continue  # there is nothing to choose
         words = data["told"][held][1 + on][at].split()
-        if names[held] == "zeros" and on or not data["dots"][at]:
+        if (names[held] == "zeros" and on) or not data["dots"][at]:
             assert words == alone  # the cure
         places = ["·" if names[held] == "zeros" else names[held]] * data["dots"][at]
         lines = [" ".join([text, *alone]), " ".join([*places, text, *words])]
