@@ -41,13 +41,13 @@ check_scores = Exercise(
     why=_which_score,
 )
 
-_WORDS = ("milk", "and", "cream", "vanished", "because", "it", "was", "thirsty")
-_SCORES = (0, 0, 0, 4, 0, 0, 2, 0)
+_WORDS = ("cats", "drank", "and", "vanished", "because", "it", "was", "sweet")
+_SCORES = (0, 4, 0, 4, 0, 0, 2, 0)
 
 
-def _of_vanished(vanished: float, was: float, other: float) -> list[float]:
-    """List eight numbers in the order of the sentence, those of six words the same."""
-    return [other, other, other, vanished, other, other, was, other]
+def _of_verbs(drank: float, was: float, other: float) -> list[float]:
+    """List eight numbers in the order of the sentence, those of five words the same."""
+    return [other, drank, other, drank, other, other, was, other]
 
 
 def _which_weight(answer: object, found: Tensor, right: Tensor) -> str:
@@ -67,45 +67,39 @@ def _which_weight(answer: object, found: Tensor, right: Tensor) -> str:
 
 check_weights = Exercise(
     name="my_weights",
-    right=_of_vanished(0.4587, 0.1688, 0.0621),
+    right=_of_verbs(0.3285, 0.1208, 0.0445),
     praise=(
-        "right. Before rounding, the eight weights add up to 1, and the six words that do not fit "
-        "share 0.37 of it."
+        'right. "Vanished" looks at "drank" as much as at itself, for their numbers are the same. '
+        "The five words that do not fit share 0.22."
     ),
     wrong={
-        "these are the scores. They still have to become shares.": _of_vanished(4, 2, 0),
-        "these are the scores divided by 2. The exponential comes next.": _of_vanished(2, 1, 0),
+        "these are the scores. They still have to become shares.": _of_verbs(4, 2, 0),
+        "these are the scores divided by 2. The exponential comes next.": _of_verbs(2, 1, 0),
         "these are the exponentials. Divide each by the sum of all eight.": (
-            Either([_of_vanished(7.389, 2.718, 1), _of_vanished(7.4, 2.7, 1)])
+            Either([_of_verbs(7.389, 2.718, 1), _of_verbs(7.4, 2.7, 1)])
         ),
-        "there is no exponential: you divided the scores by their sum.": _of_vanished(
-            2 / 3, 1 / 3, 0
-        ),
+        "there is no exponential: you divided the scores by their sum.": _of_verbs(0.4, 0.2, 0),
         "you left the division out: halve each score before you take its exponential.": (
-            _of_vanished(0.805, 0.109, 0.0147)
+            _of_verbs(0.449, 0.0608, 0.0082)
         ),
         "perhaps you divided the scores by 4: divide them by √4 = 2. Or your query is "
-        '"was"; here "vanished" asks.': _of_vanished(0.2622, 0.159, 0.0965),
-        "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are six such words, and they "
+        '"was"; here "vanished" asks.': _of_verbs(0.2249, 0.1364, 0.0827),
+        "a score of 0 gets a weight, too: exp(0) is 1, not 0. There are five such words, and they "
         "count in the sum.": Either(
             [
-                _of_vanished(0.731, 0.269, 0),
-                _of_vanished(0.4587, 0.1688, 0),
-                _of_vanished(0.731, 0.269, 0.1),
+                _of_verbs(0.4223, 0.1554, 0),
+                _of_verbs(0.3285, 0.1208, 0),
+                _of_verbs(0.4223, 0.1554, 0.0571),
             ]
         ),
-        'your query is "it"; here "vanished" asks.': [
-            0.18,
-            0.04,
-            0.18,
-            0.04,
-            0.04,
-            0.18,
-            0.04,
-            0.30,
-        ],
-        'your query is "thirsty"; here "vanished" asks.': (
-            [0.015, 0.015, 0.015, 0.015, 0.015, 0.11, 0.015, 0.8]
+        '"drank" has the numbers of "vanished", and so the same score, 4.': (
+            [0.0621, 0.0621, 0.0621, 0.4587, 0.0621, 0.0621, 0.1688, 0.0621]
+        ),
+        'your query is "it"; here "vanished" asks.': (
+            [0.21, 0.047, 0.047, 0.047, 0.047, 0.21, 0.047, 0.346]
+        ),
+        'your query is "sweet"; here "vanished" asks.': (
+            [0.0147, 0.0147, 0.0147, 0.0147, 0.0147, 0.1085, 0.0147, 0.8028]
         ),
     },
     run=numbers(8),

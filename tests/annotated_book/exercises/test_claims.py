@@ -19,11 +19,11 @@ from annotated_book.exercises import (
 
 def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
     chapter = chapters.load("01_one_head")
-    x = chapter.embed(chapter.MILK)  # (n, e)
+    words = ["cats", "drank", "and", "vanished", "because", "it", "was", "sweet"]
+    x = chapter.embed(words)  # (n, e)
     weights = (x @ x.mT / 2).softmax(-1)
-    for word, expected in {"vanished": "✓ ", "it": '"it"', "thirsty": '"thirsty"'}.items():
-        row = weights[chapter.MILK.index(word)]
-        assert expected in verdict(one_head.check_weights, row)
+    for word, expected in {"vanished": "✓ ", "it": '"it"', "sweet": '"sweet"'}.items():
+        assert expected in verdict(one_head.check_weights, weights[words.index(word)])
 
 
 def test_the_angles_are_the_codes() -> None:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 
-def of_vanished(vanished: float, was: float, other: float) -> list[float]:
+def of_verbs(drank: float, was: float, other: float) -> list[float]:
     """List eight numbers in the order of the sentence."""
-    return [other, other, other, vanished, other, other, was, other]
+    return [other, drank, other, drank, other, other, was, other]
 
 
 def powers(query: Tensor, key: Tensor) -> Tensor:
@@ -26,10 +26,14 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ([6, math.nan], "each of the 2 is to be one finite number"),
     ],
     "check_weights": [
-        (of_vanished(0.46, 0.17, 0.06), "✓ my_weights"),
-        (of_vanished(0.9, 0.3, 0.1), "your weights add up to 1.80"),
-        (of_vanished(0.34, 0.3, 0.06), 'they add up to 1.00, but the weight of "was" is not 0.30'),
-        (of_vanished(0.26, 0.16, 0.10), 'by √4 = 2. Or your query is "was"; here "vanished" asks.'),
+        (of_verbs(0.33, 0.12, 0.04), "✓ my_weights"),
+        (of_verbs(0.9, 0.3, 0.1), "your weights add up to 2.60"),
+        (of_verbs(0.24, 0.3, 0.044), 'they add up to 1.00, but the weight of "was" is not 0.30'),
+        (of_verbs(0.22, 0.14, 0.08), 'by √4 = 2. Or your query is "was"; here "vanished" asks.'),
+        (
+            [0.06, 0.06, 0.06, 0.46, 0.06, 0.06, 0.17, 0.06],
+            '"drank" has the numbers of "vanished"',
+        ),
     ],
     "check_attend": [
         (lambda q, k, v: powers(q, k) / powers(q, k).sum(1, True) @ v, "✓ my_attend"),
