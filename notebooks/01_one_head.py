@@ -3,14 +3,14 @@
 #
 # *What does the word “it” mean?*
 #
-# *17 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
 #
 # > the cat drank milk because **it** was sweet
 #
-# You know at once who was thirsty and what was sweet, although only the last word differs. To a model, *it* is the same
+# You know at once who was thirsty and what was sweet. To a model, *it* is the same
 # numbers in both sentences. So *it* has to collect something from the other words. **Attention**
 # lets every word do this; a **head** is the part of a model that does it once. Surely *thirsty* makes *it* look at the
 # cat, and *sweet* at the milk? In two minutes you can press and see.
@@ -51,9 +51,9 @@ display.show(embed([*WORDS, "sweet"]), [*WORDS, "sweet"], FEATURES, decimals=0)
 # what: a bit of an animal, a bit of a food, and a bit of a quality, as something is said about it. In a model, training
 # sets these numbers, hundreds for a word, and no column has a name.
 #
-# Below, *it* looks at all eight words. The lines show how much, in shares of one whole. From each word *it* collects
-# that share of the word's numbers, which the bars add up. With *thirsty* they come to 1.32 of animal against 0.72 of
-# food: the cat. Before you press *sweet*: what will move?
+# Below, *it* looks at all eight words. The lines show how much, in shares of one whole. *It* collects that share of each
+# word's numbers, and the bars add them up. With *thirsty* they come to 1.32 of animal against 0.72 of food: the cat.
+# Before you press *sweet*: what will move?
 #
 # <details name="moves"><summary>The lines: now <em>it</em> looks at the milk.</summary>
 #
@@ -301,28 +301,25 @@ own = {
 display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 
 # %% [markdown]
-# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. *It* adds up all
-# the animal and all the food in sight, and cats and kittens outvote one *sweet*. The first two sentences went well
-# only because the cat and the milk were a draw.
+# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. Cats and kittens
+# outvote one *sweet*. The first two sentences went well only because the cat and the milk were a draw.
 #
 # Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but what is *said* of them:
-# their quality. The word to find is the one that is both, animal and quality: *thirsty*. For that, a word's question, its
-# title and its pages can no longer be the same four numbers.
+# their quality. For that, a word's query, key and value can no longer be the same four numbers.
 
 # %% [markdown] name="four-learned-matrices"
-# So put a matrix between a word and each of its three parts. $W_Q$ turns the word's numbers into its query, what it
-# **asks for**; $W_K$ into its key, what it is **found by**; $W_V$ into its value, what it **hands over**. The product
-# takes each row of the matrix as many times as the word has of that row's feature: for *it*, row *animal* plus row *food*
-# plus row *quality*.
+# So put a matrix between a word and each of its three parts. $W_Q$ makes its query, what the word **asks for**; $W_K$ its
+# key, what it is **found by**; $W_V$ its value, what it **hands over**. The product takes each row of the matrix as many
+# times as the word has of that row's feature: for *it*, row *animal* plus row *food* plus row *quality*.
 #
 # Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
-# looks there, and in green what that word hands over. Column 1 of a query meets only column 1 of a key; the columns'
-# names are ours. The head says that *it* is an animal if *it* collects more than the average word hands over, which is
-# the thin line in the bar. Three presses build the plan, and then five more sentences come.
+# looks there, and in green what that word hands over. The answer is *yes*, *it* is an animal, if *it* collects more than
+# the average word hands over, the thin line in the bar. A column of the query meets only the same column of the key; their
+# names are ours. Three presses build the plan:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
-# 2. $W_Q$, row *quality*, column *animal*: by the first table, *it* has 1 of quality, so *it* asks for animals. Before
-#    you press: whom will *it* look at?
+# 2. $W_Q$, row *quality*, column *animal*: *it* asks for animals, as *it* has 1 of quality in the first table. Whom will
+#    *it* look at?
 # 3. $W_K$, row *animal*, column *animal*: animals are found.
 
 # %% tags=["hide-input"]
@@ -353,28 +350,21 @@ display.by_hand(
 )
 
 # %% [markdown] name="thirsty-or-sweet"
-# The second press moved nothing: a question finds nobody while all keys are empty.
+# The second press moved nothing: a question finds nobody while all keys are empty. The third makes the answer right, and
+# brings five more sentences. Five of six are right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375.
+# The two cats take most of the weight, and have no quality to give.
 #
-# The third makes five of six right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375. The two cats
-# take most of the weight, and have no quality to give. Make the 1 in $W_Q$ a 2, and the answer is *no*.
-#
-# Leave the 2, and let *it* ask for quality, too: in $W_Q$ and in $W_K$, a 1 in row *quality*, column *quality*. Now
-# *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of the
-# chapters to come.
+# So let *it* ask for quality, too. Make row *quality* of $W_Q$ 2 and 1, and put a 1 in row *quality*, column *quality*, of
+# $W_K$. Now *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of
+# the chapters to come.
 #
 # One answer is still wrong, *milk … sweet*, with 0.90. No animal is about, but the weights add up to one all the same, so
-# *it* brings home the quality of *sweet*, and the 1 of its own. **Can you set a head that gets all six?**
+# *it* brings home the quality of *sweet*. **Can you set a head that gets all six?**
 #
-# <details><summary>A hint</summary>
-#
-# Where no animal is about, the weight has to go to a word that has nothing to hand over. Every sentence has one: *drank*
-# or *vanished*.
-#
-# </details>
 # <details><summary>Two answers</summary>
 #
-# Begin with our head, and put a 1 into both columns of row *action* of $W_K$. Where nobody fits better, the verb is found,
-# and has no quality. In trained models, a word that takes the weight nobody needs is called an [attention
+# Begin with our head, and put a 1 into both columns of row *action* of $W_K$. Where no animal is about, the verb is found,
+# and has nothing to hand over. In trained models, a word that takes the weight nobody needs is called an [attention
 # sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
 #
 # Or begin with nothing, and set three numbers: a 2 in row *quality*, column *quality*, of $W_Q$ and of $W_K$, and a 1 in
@@ -382,10 +372,9 @@ display.by_hand(
 #
 # </details>
 #
-# What comes home is a quality; what the model shall read is *an animal*. So a fourth matrix, $W_O$,
-# decides what the notes are **written as**, before a model adds them to the row of the word that asked. Here is our
-# whole head: a word has e = 4 numbers, its query and its key d = 2. A value usually has d numbers, too, so $W_V$ gets a
-# second column, of zeros, and the second row of $W_O$ is idle.
+# What comes home is a quality; what the model shall read is *an animal*. So a fourth matrix, $W_O$, decides what the
+# notes are **written as**, before a model adds them to the row of the word that asked. Here is our whole head. A word has
+# e = 4 numbers; its query, its key and its value have d = 2, and the second number of a value is always 0.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
@@ -407,8 +396,8 @@ first = x + attend(x, x, x)[0]          # (8, 4)
 _, twice = attend(first, first, first)  # (8, 4), (8, 8)
 
 # %% [markdown]
-# Before you press *twice*: could four matrices have done the same without a second round, and turned *it* to the cat in
-# one sentence, and to the milk in the other?
+# Before you press *twice*: could four matrices have turned *it* to the cat in one sentence, and to the milk in the other,
+# without a second round?
 #
 # <details><summary>Could they?</summary>
 #
@@ -481,7 +470,7 @@ display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle
 # ## Why divide by √d?
 #
 # A score adds up d products. Let the numbers of queries and keys be random, with mean 0 and variance 1 (the average of
-# their squares). Then a score is a walk, and each product a step up or down. Here are ten. 1,024 steps are 16 times as
+# their squares). Then a score is a walk, and each product a step. Here are ten. 1,024 steps are 16 times as
 # many as 64. Do they lead 16 times as far from 0?
 
 # %% tags=["hide-input"]
@@ -604,8 +593,7 @@ right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
 display.show(torch.stack([right.sum(-1), wrong.sum(-1)]), ["right", "wrong"], WORDS)
 
 # %% [markdown]
-# With the wrong axis, the weights of *the* add up to 0.48 and those of *cat* to 1.58: one reader gets half an evening,
-# another one and a half.
+# With the wrong axis, *the* gets 0.48 of an evening to read, and *cat* 1.58.
 #
 # ## Exercises
 #
