@@ -438,8 +438,8 @@ display.collects(
 # %% [markdown]
 # In the second round *it* turns to the cat with *thirsty*, and to the milk with *sweet*, because the first round has
 # written the last word into its row. The third button shows a head that nobody set by hand, one of the 72 of
-# `all-MiniLM-L6-v2`, a model that finds texts of similar meaning. Three layers of heads before it have written into the
-# rows. [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.
+# `all-MiniLM-L6-v2`, a model that finds texts of similar meaning. Into its rows, three layers before have written.
+# [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.
 
 # %% [markdown]
 # ## How far along the arrow
