@@ -64,7 +64,6 @@ _HOMES = {
     "reach": "live_figures.reach",
     "Runs": "live_figures.exchange",
     "rooms": "house",
-    "in_order": "house",
     "who_hears": "house",
     "rotation": "live_figures.rotation",
     "rounds": "live_figures.rounds",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -56,41 +57,14 @@ def rooms(
     return figure(name, content, alt)
 
 
-def in_order(sentences: Sequence[Sequence[str]], room_of: Tensor, *, name: str) -> Output:
-    """Draw rooms, and under each word its place in a sequence-first tensor, counted from 0.
-
-    Args:
-        sentences: n words each, a sentence in each row.
-        room_of: (b, n), the number of the room of each word.
-        name: the figure's name, see ``finish``.
-
-    Examples:
-        >>> import torch
-        >>> from annotated_book import display
-        >>> words = [["it", "was"], ["it", "is"]]
-        >>> display.in_order(words, torch.tensor([[0, 1], [0, 1]]), name="counted")
-        Figure: Room 1: it 0, it 1. Room 2: was 2, is 3.
-    """
-    b, n = room_of.shape
-    places = torch.arange(b * n).view(n, b).mT  # (b, n)
-    inside: dict[int, list[str]] = {}
-    for place in range(b * n):
-        i, j = place % b, place // b
-        inside.setdefault(int(room_of[i, j]), []).append(f"{sentences[i][j]} {place}")
-    alt = " ".join(f"Room {room + 1}: {', '.join(words)}." for room, words in inside.items())
-    under = [[str(place) for place in row] for row in places.tolist()]
-    grid = _grid(sentences, room_of.tolist(), under=under)
-    content = f'<div class="aa-in-order" role="img" aria-label="{escape(alt)}">{grid}</div>'
-    return figure(name, content, alt)
-
-
 def who_hears(
     choices: Sequence[Choice],
     sentences: Sequence[Sequence[str | int]],
-    room_of: Sequence[Tensor],
+    room_of: Mapping[tuple[int, ...], Tensor],
     word: tuple[int, int],
     found: Mapping[tuple[int, ...], Sequence[str]],
     *,
+    rows: Mapping[str, Tensor] | None = None,
     room: tuple[int, int],
     name: str,
     more: str = "",
@@ -98,42 +72,53 @@ def who_hears(
     """Draw whom a word can hear, and how each sentence goes on; alive, for every choice and word.
 
     Args:
-        choices: what the reader can choose; of the first, each option is a house.
+        choices: what the reader can choose; the first, or the first few, choose a house.
         sentences: n words each; a number stands for what is chosen in the choice of this number.
-        room_of: of each house, the number of the room of each word, (b, n).
+        room_of: under the options that choose a house, the number of each word's room, (b, n).
         word: the sentence and the place of the word that listens at first.
         found: under the options of all choices, how each sentence should go on, then how it does.
+        rows: for each option of the first choice, the expression that lays all words in a row, and
+            their order in it, (b * n,); the rooms are drawn as pieces of this row.
         room: as in ``live``.
         name: the figure's name, see ``finish``.
         more: what the still says besides, about other options.
     """
     start = tuple(choice.start for choice in choices)
-    numbers = [each.tolist() for each in room_of]
-    number, b = numbers[start[0]], len(sentences)
+    depth, b = len(next(iter(room_of))), len(sentences)
+    number = room_of[start[:depth]].tolist()
     texts = [
         [x if isinstance(x, str) else choices[x].options[start[x]] for x in words]
         for words in sentences
     ]
     right, says = found[start][:b], found[start][b:]
+    laid = {call: order.tolist() for call, order in (rows or {}).items()}
+    row = [divmod(k, len(texts[0])) for k in [*laid.values()][start[0]]] if laid else []
     i, j = word
     lit = [
         (s, p)
-        for s, row in enumerate(number)
-        for p, room in enumerate(row)
-        if room == number[i][j] and hears(word, (s, p))
+        for s, rooms in enumerate(number)
+        for p, room in enumerate(rooms)
+        if room == number[i][j]
+        and (row.index((s, p)) <= row.index(word) if row else hears(word, (s, p)))
     ]
-    grid = _grid(texts, number, lit, word, ends=[*zip(right, says, strict=True)])
+    ends = [*zip(right, says, strict=True)]
+    drawn = (
+        _pieces(texts, number, row, lit, word, ends)
+        if row
+        else _grid(texts, number, lit, word, ends=ends)
+    )
     chosen = ", ".join(f"{x.name} {x.options[x.start]}" for x in choices)
     goes_on = " ".join(f"Sentence {i + 1} goes on: {text}" for i, text in enumerate(says))
     alt = f"{chosen}. {goes_on} {more}".strip()
-    still = f'<div role="img" aria-label="{escape(alt)}">{grid}</div>'
+    still = f'<div role="img" aria-label="{escape(alt)}">{drawn}</div>'
     data = {
         "choices": [[x.name, list(x.options)] for x in choices],
         "sentences": [list(words) for words in sentences],
-        "rooms": numbers,
+        "rooms": {" ".join(map(str, at)): each.tolist() for at, each in room_of.items()},
         "word": list(word),
         "start": list(start),
         "found": {" ".join(map(str, at)): list(texts) for at, texts in found.items()},
+        "rows": [*laid.items()],
     }
     shown = told(still, escape(f"{chosen}. {more}".strip()))
     return live(figure(name, shown, alt), "rooms", data, room=room)
@@ -174,8 +159,31 @@ def _grid(
             below = f"<b>{below}</b>" if below else ""
             drawn += f'<i class="{classes}"{share}>{escape(text)}{below}</i>'
         if ends:
-            right, says = ends[i]
-            row = f'style="--row: {len(sentences) + i + 1}" data-of="{i + 1} … "'
-            drawn += f'<em class="aa-{"same" if says == right else "wrong"}" {row}>{says}</em>'
+            drawn += _end(len(sentences), i, *ends[i])
     many = f'style="--n: {len(sentences[0])}"'
     return f'<div class="aa-rooms{" aa-ends" * bool(ends)}" {many}>{drawn}</div>'
+
+
+def _pieces(
+    sentences: Sequence[Sequence[str]],
+    number: Sequence[Sequence[int]],
+    row: Sequence[tuple[int, int]],
+    lit: Collection[tuple[int, int]],
+    asks: tuple[int, int],
+    ends: Sequence[tuple[str, str]],
+) -> str:
+    drawn = ""
+    for _, piece in groupby(row, lambda at: number[at[0]][at[1]]):
+        inside = ""
+        for at in piece:
+            classes = " ".join(["aa-lit"] * (at in lit) + ["aa-asks"] * (at == asks))
+            text = escape(sentences[at[0]][at[1]])
+            inside += f'<i class="{classes}">{text}<b>{at[0] + 1}</b></i>'
+        drawn += f"<div>{inside}</div>"
+    drawn += "".join(_end(len(sentences), i, *end) for i, end in enumerate(ends))
+    return f'<div class="aa-rooms aa-pieces">{drawn}</div>'
+
+
+def _end(b: int, i: int, right: str, says: str) -> str:
+    row = f'style="--row: {b + i + 1}" data-of="{i + 1} … "'
+    return f'<em class="aa-{"same" if says == right else "wrong"}" {row}>{says}</em>'
