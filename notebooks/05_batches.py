@@ -146,8 +146,8 @@ display.who_hears(
 
 # %%
 model = world.shipped().eval()
-text = "/ the cat drank milk because it was thirsty . so the".split()
-ids = world.as_ids([text] * 64)  # (64, 12)
+text = "/ the cat drank milk because it was thirsty . so the"
+ids = world.as_ids([text.split()] * 64)  # (64, 12)
 with torch.no_grad():
     loop = torch.cat([model(each[None]) for each in ids])
     batch = model(ids)
@@ -264,7 +264,7 @@ print("✓ It gives what a loop over the sentences gives: outputs and gradients.
 
 # %% tags=["hide-input"]
 SORTED, CUTS = (False, True), (2, 3, 4, 6, 8, 12, 24)
-texts = [text, ["sweet" if word == "thirsty" else word for word in text]]
+texts = [text.split(), text.replace("thirsty", "sweet").split()]
 built = {(i, j): cut(sort, k) for i, sort in enumerate(SORTED) for j, k in enumerate(CUTS)}
 drawn_rooms = {at: room_of(turns, 2, 12) for at, turns in built.items()}
 alone = [go_on(TURNS["right"], [text], 1)[0] for text in texts]
@@ -290,7 +290,7 @@ display.who_hears(
 # A cut after 2 is what you get when nobody turns `y` round: the code takes the 12 words for 12 sentences. A cut after 12
 # is the obvious repair, `y.reshape(b, n, e)`. No error tells you of either.
 #
-# **A reshape cuts the row; a transpose sorts it.** So transpose a sequence-first tensor where it comes in,
+# **A reshape only cuts the row. A transpose changes the order in which it is read.** So transpose a sequence-first tensor where it comes in,
 # `y.transpose(0, 1)`, and once more where it goes out.
 #
 # One trap is left. Sort the row and cut it after 24: both words are right, but sentence 2 hears all of sentence 1.
@@ -362,7 +362,7 @@ def test_alone_and_in_the_batch(model, x):
 #
 # </details>
 #
-# So run both tests, with dropout off, and on random numbers.
+# So run both tests, with dropout off, and on random numbers; last chapter's on one sentence.
 #
 # <details><summary>With PyTorch's class, and in cross-attention</summary>
 #

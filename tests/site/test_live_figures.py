@@ -386,22 +386,46 @@ def needle(data):
 def rooms(data):
     five = chapters.load("05_batches")
     order = torch.arange(24).view(12, 2).mT  # (b, n), as the words lie sequence-first
-    pairs = "around each pair"
+    if data["rows"]:
+        yield from pieces(five, order)
+        return
     for done, house, ends, (i, j), name in [
-        (None, "across", "cheese was gone.", (0, 11), "the"),
-        (("button", "tea", ""), "across", "cheese was gone.", (0, 11), "the"),
-        (("button", "fresh", ""), "across", "water was gone.", (0, 11), "the"),
-        (("slider", "who listens", "End"), "across", "water was gone.", (1, 11), "the"),
-        (("button", pairs, ""), pairs, "mouse carried the dog.", (1, 11), "the"),
-        (("slider", "who listens", "Home"), pairs, "mouse carried the dog.", (0, 0), "/"),
+        (None, "across", "cheese was gone", (0, 11), "the"),
+        (("button", "tea", ""), "across", "cheese was gone", (0, 11), "the"),
+        (("button", "fresh", ""), "across", "water was gone", (0, 11), "the"),
+        (("slider", "who listens", "End"), "across", "water was gone", (1, 11), "the"),
+        (("slider", "who listens", "Home"), "across", "water was gone", (0, 0), "/"),
     ]:
-        room = five.room_of(house, 2, 12)
+        room = five.room_of(five.TURNS[house], 2, 12)
         heard = (room == room[i, j]) & (order <= order[i, j])  # (b, n)
         told = f"“{name}” of sentence {i + 1} hears "
         goes_on = f"Sentence 1 goes on: {ends} Sentence 2 goes on: {ends}"
         shown = {".aa-stage .aa-lit": [ANY] * int(heard.sum()), ".aa-stage .aa-wrong": [ends] * 2}
         yield done, [told, goes_on], shown
-    yield ("button", "right", ""), ["1 goes on: cat wanted more.", "2 goes on: tea was gone."], {}
+    yield ("button", "right", ""), ["1 goes on: cat wanted more", "2 goes on: tea was gone"], {}
+
+
+def pieces(five, lies):
+    for done, row, k, words, said in [
+        (None, 0, 2, ["mouse"] * 2, "y.reshape(-1, 2, e): 12 of 12 rooms mix the two sentences."),
+        (("button", "12", ""), 0, 12, ["cheese"] * 2, "2 of 2 rooms mix"),
+        (("button", "24", ""), 0, 24, ["milk"] * 2, "1 of 1 room mixes"),
+        (
+            ("button", "transposed first", ""),
+            1,
+            24,
+            ["cat", "milk"],
+            "(0, 1).reshape(-1, 24, e): 1",
+        ),
+        (("button", "8", ""), 1, 8, ["gone", "milk"], "1 of 3 rooms mix"),
+        (("button", "6", ""), 1, 6, ["mouse", "juice"], "each sentence is cut into 2 pieces."),
+        (("button", "12", ""), 1, 12, ["cat", "milk"], "a room for each sentence."),
+    ]:
+        room = five.room_of(five.cut(bool(row), k), 2, 12)
+        order = (lies, torch.arange(24).view(2, 12))[row]
+        heard = (room == room[0, 11]) & (order <= order[0, 11])  # (b, n)
+        shown = {".aa-stage .aa-lit": [ANY] * int(heard.sum()), ".aa-stage em": words}
+        yield done, [said], shown | {".aa-stage .aa-pieces > div": [ANY] * (24 // k)}
 
 
 def one_word(data):
@@ -1136,7 +1160,7 @@ def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
 
 
 def test_a_word_says_whom_it_can_hear(visit):
-    frame = visit("chapters/batches/").locator("[data-live=rooms]")
+    frame = visit("chapters/batches/").locator("[data-live=rooms]").first
     for house, heard in (("right", "/ 2, the 2, cat 2"), ("across", "/ 1, the 1, cat 1, / 2,")):
         act(frame, "button", house, "")
         frame.locator(".aa-stage i", has_text="cat").last.click()

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from itertools import groupby
 
-import torch
 from torch import Tensor
 
 from annotated_book.display._html import Output, figure, told
@@ -178,7 +177,7 @@ def _pieces(
         for at in piece:
             classes = " ".join(["aa-lit"] * (at in lit) + ["aa-asks"] * (at == asks))
             text = escape(sentences[at[0]][at[1]])
-            inside += f'<i class="{classes}">{text}<b>{at[0] + 1}</b></i>'
+            inside += f'<i class="{classes}">{text}<b class="aa-of-{at[0] + 1}">{at[0] + 1}</b></i>'
         drawn += f"<div>{inside}</div>"
     drawn += "".join(_end(len(sentences), i, *end) for i, end in enumerate(ends))
     return f'<div class="aa-rooms aa-pieces">{drawn}</div>'

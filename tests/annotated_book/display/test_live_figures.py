@@ -536,13 +536,43 @@ def view_indices(view):
 def test_rooms_have_the_same_walls_and_hearers_in_both_languages():
     five = chapters.load("05_batches")
     every = [*product(range(2), range(12))]
-    for name in five.TURNS:
-        number = five.room_of(name, 2, 12).tolist()
+    for turns in (*five.TURNS.values(), five.cut(False, 2)):
+        number = five.room_of(turns, 2, 12).tolist()
         for word in every:
             assert script("rooms")("walls", number, *word) == houses.walls(number, *word)
     for word, other in product(every, every):
         assert script("rooms")("hears", [*word], [*other]) == houses.hears(word, other)
     assert houses.walls([[0, 1], [0, 1]], 0, 1) == ["north", "west", "east"]
+
+
+def test_a_row_of_words_is_cut_into_rooms_and_the_figure_says_which_mix():
+    five = chapters.load("05_batches")
+    for sort, k, said in (
+        (False, 2, "12 of 12 rooms mix the two sentences."),
+        (False, 24, "1 of 1 room mixes the two sentences."),
+        (True, 8, "1 of 3 rooms mix the two sentences."),
+        (True, 4, "each sentence is cut into 3 pieces."),
+        (True, 12, "a room for each sentence."),
+    ):
+        number = five.room_of(five.cut(sort, k), 2, 12)
+        assert script("rooms")("verdict", number.tolist()) == said
+        drawn = houses.who_hears(
+            [houses.Choice("cut", ["here"], 0)],
+            [[*"abcdefghijkl"], [*"mnopqrstuvwx"]],
+            {(0,): number},
+            (0, 11),
+            {(0,): ["a", "b", "a", "c"]},
+            rows={"y": torch.arange(24) if sort else torch.arange(24).view(2, 12).mT.flatten()},
+            room=(0, 0),
+            name="pieces",
+        )
+        found = BeautifulSoup(drawn.html, "html.parser")
+        texts = [piece.find_all(string=str.isalpha) for piece in found.select(".aa-pieces > div")]
+        assert [len(words) for words in texts] == [k] * (24 // k)
+        assert "".join(texts[0])[:2] == ("ab" if sort else "am")
+        lit = "".join(cell.find(string=True) for cell in found.select(".aa-lit"))
+        assert lit[-1] == "l"
+        assert ("m" in lit) == (not sort and k == 24)
 
 
 @pytest.mark.parametrize("split", ["", " "])

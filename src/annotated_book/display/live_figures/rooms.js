@@ -26,10 +26,10 @@ export function verdict(number) {
   const [one, two] = number.map((rooms) => new Set(rooms));
   const all = new Set(number.flat()).size;
   const both = one.size + two.size - all;
-  if (both) return `Both sentences talk in ${both} of ${all} room${all > 1 ? "s" : ""}.`;
+  if (both) return `${both} of ${all} room${all > 1 ? "s mix" : " mixes"} the two sentences.`;
   return one.size > 1
-    ? `Each sentence is cut into ${one.size} pieces.`
-    : "A room for each sentence.";
+    ? `each sentence is cut into ${one.size} pieces.`
+    : "a room for each sentence.";
 }
 
 export default {
@@ -72,7 +72,7 @@ export default {
         const sides = order ? [] : walls(number, i, j);
         const kinds = [...sides, ...(lit ? ["lit"] : []), ...(asks ? ["asks"] : [])];
         const named = { class: kinds.map((kind) => `aa-${kind}`).join(" ") };
-        const below = order ? [element("b", {}, i + 1)] : [];
+        const below = order ? [element("b", { class: `aa-of-${i + 1}` }, i + 1)] : [];
         const drawn = element("i", named, text(i, j), ...below);
         drawn.addEventListener("click", () => ask([i, j]));
         return drawn;
