@@ -240,8 +240,8 @@ print("✓ It gives what a loop over the sentences gives: outputs and gradients.
 # `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. In memory, such a tensor `y` is one
 # long row: the first word of both sentences, then the second word of both, and so on.
 #
-# `y.reshape(-1, k, e)` cuts this row after every k words, and each piece becomes a room. There are two sentences of 12
-# words. After how many words do you cut?
+# `y.reshape(-1, k, e)` cuts this row after every k words, and each piece becomes a room. Both sentences have 12 words
+# (with `/` and the full stop). After how many words do you cut?
 #
 # <details name="sequence-first"><summary>After 2, as there are 2 sentences.</summary>
 #
@@ -259,8 +259,8 @@ print("✓ It gives what a loop over the sentences gives: outputs and gradients.
 #
 # </details>
 #
-# Try it: move the cut, and see which word the model writes next in each sentence. Under each word stands the number of
-# its sentence.
+# Try it: choose a cut, and see which word the model writes next in each sentence. Under each word stands the number
+# of its sentence.
 
 # %% tags=["hide-input"]
 SORTED, CUTS = (False, True), (2, 3, 4, 6, 8, 12, 24)
@@ -278,7 +278,7 @@ choices = [
 display.who_hears(
     *(choices, texts, drawn_rooms, (0, 11), written),
     rows=rows,
-    room=(330, 430),
+    room=(372, 557),
     name="words-and-walls",
     more="; ".join(
         f"{choices[0].options[i]}, cut after {CUTS[j]}: {' / '.join(written[i, j][2:])}"
