@@ -36,7 +36,7 @@ def cut(sort, k=None):
     """Build a house: lay all words in a row, cut it after every k, and the way back.
 
     Args:
-        sort: whether sentence follows sentence; else the first words of all sentences come first.
+        sort: whether sentence follows sentence, or word 2 of all follows word 1 of all.
         k: the words of a room; None is as many as a sentence has.
     """
 
@@ -153,7 +153,7 @@ with torch.no_grad():
     batch = model(ids)
 
 # %% [markdown]
-# One sentence takes 0.4 ms <!-- quoted --> on a single core. How long do 64 take, in one call?
+# One sentence takes 0.4<!-- quoted --> ms on a single core. How long do 64 take, in one call?
 #
 # <details name="one-call"><summary>64 times as long: about 25 ms.</summary>
 #
