@@ -137,8 +137,8 @@ display.who_hears(
 
 # %% [markdown]
 # With the walls *right*, the cat wanted more and the drink was gone. With the walls *across*, no drink changes what
-# comes: neither last *the* can hear it. But *fresh*, in sentence 2, changes what sentence 1 says. There is no error, and
-# no shape is wrong.
+# comes: neither last *the* can hear it. But sentence 1 hears how sentence 2 ends. From *sweet* the model guesses
+# *cheese*; *fresh* is said of drinks alone, and the guess becomes *water*. There is no error, and no shape is wrong.
 #
 # ## Why one house
 #
@@ -204,8 +204,8 @@ display.rooms(both, room_of(TURNS["right"], 2, 8), (0, it), weights, name="the-r
 def four_axes(q, k, v, h):
     """Attend in each head of each sentence."""
     parts = [split_heads(x, h) for x in (q, k, v)]
-    out = one.attend(*parts)[0]  # (b, h, n, d)
-    return merge_heads(out)      # (b, n, h * d)
+    z = one.attend(*parts)[0]  # (b, h, n, d)
+    return merge_heads(z)      # (b, n, h * d)
 
 
 # %% [markdown]
@@ -286,17 +286,9 @@ display.who_hears(
     ),
 )
 
-# %% [markdown]
-# A cut after 2 is what you get when nobody turns `y` round: the code takes the 12 words for 12 sentences. A cut after 12
-# is the obvious repair, `y.reshape(b, n, e)`. No error tells you of either.
-#
-# **A reshape only cuts the row. A transpose changes the order in which it is read.** So transpose a sequence-first tensor where it comes in,
-# `y.transpose(0, 1)`, and once more where it goes out.
-#
-# One trap is left. Sort the row and cut it after 24: both words are right, but sentence 2 hears all of sentence 1.
-# A right word proves no wall.
-
 # %% tags=["proof"]
+assert world.REASONS["drank"][1] == LASTS
+assert {*LASTS} & {*world.REASONS["ate"][1]} == {"sweet"}
 for i, drink, k in found:
     said = [[f"{['cheese', 'water'][k]} was gone"] * 2, found[i, drink, k][:2]]
     assert found[i, drink, k][2:] == said[i == 0]
@@ -317,6 +309,13 @@ print(
     "✓ In all these houses, every word of the model hears what is green, and nothing else."
 )
 
+# %% [markdown]
+# A cut after 2 is what you get when nobody turns `y` round: the code takes the 12 words for 12 sentences. A cut after 12
+# is the obvious repair, `y.reshape(b, n, e)`. No error tells you of either.
+#
+# **A reshape only cuts the row. A transpose changes the order in which it is read.** So transpose a sequence-first tensor where it comes in,
+# `y.transpose(0, 1)`, and once more where it goes out.
+
 # %% tags=["proof"]
 for batch_first in (True, False):
     torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
@@ -328,10 +327,13 @@ for batch_first in (True, False):
     theirs = theirs if batch_first else theirs.transpose(0, 1)  # (2, 3, 24)
     torch.testing.assert_close(theirs, loop)
     torch.testing.assert_close(one.gradients(theirs, triple), expected)
-print("✓ Transposed, all is right; PyTorch's class agrees in both layouts, gradients too.")
+print("✓ PyTorch's class gives the same in both layouts: outputs and gradients.")
 
 # %% [markdown] name="one-test-for-the-walls"
 # ## Ask each sentence alone
+#
+# One trap is left. Transpose the row and cut it after 24: both words are right, but sentence 2 hears all of sentence 1.
+# A right word proves no wall.
 #
 # Walls promise that each sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
 

@@ -386,9 +386,6 @@ def needle(data):
 def rooms(data):
     five = chapters.load("05_batches")
     order = torch.arange(24).view(12, 2).mT  # (b, n), as the words lie sequence-first
-    if data["rows"]:
-        yield from pieces(five, order)
-        return
     for done, house, ends, (i, j), name in [
         (None, "across", "cheese was gone", (0, 11), "the"),
         (("button", "tea", ""), "across", "cheese was gone", (0, 11), "the"),
@@ -403,29 +400,6 @@ def rooms(data):
         shown = {".aa-stage .aa-lit": [ANY] * int(heard.sum()), ".aa-stage .aa-wrong": [ends] * 2}
         yield done, [told, goes_on], shown
     yield ("button", "right", ""), ["1 goes on: cat wanted more", "2 goes on: tea was gone"], {}
-
-
-def pieces(five, lies):
-    for done, row, k, words, said in [
-        (None, 0, 2, ["mouse"] * 2, "y.reshape(-1, 2, e): 12 of 12 rooms mix the two sentences."),
-        (("button", "12", ""), 0, 12, ["cheese"] * 2, "2 of 2 rooms mix"),
-        (("button", "24", ""), 0, 24, ["milk"] * 2, "1 of 1 room mixes"),
-        (
-            ("button", "transposed first", ""),
-            1,
-            24,
-            ["cat", "milk"],
-            "(0, 1).reshape(-1, 24, e): 1",
-        ),
-        (("button", "8", ""), 1, 8, ["gone", "milk"], "1 of 3 rooms mix"),
-        (("button", "6", ""), 1, 6, ["mouse", "juice"], "each sentence is cut into 2 pieces."),
-        (("button", "12", ""), 1, 12, ["cat", "milk"], "a room for each sentence."),
-    ]:
-        room = five.room_of(five.cut(bool(row), k), 2, 12)
-        order = (lies, torch.arange(24).view(2, 12))[row]
-        heard = (room == room[0, 11]) & (order <= order[0, 11])  # (b, n)
-        shown = {".aa-stage .aa-lit": [ANY] * int(heard.sum()), ".aa-stage em": words}
-        yield done, [said], shown | {".aa-stage .aa-pieces > div": [ANY] * (24 // k)}
 
 
 def one_word(data):
@@ -1165,6 +1139,28 @@ def test_a_word_says_whom_it_can_hear(visit):
         act(frame, "button", house, "")
         frame.locator(".aa-stage i", has_text="cat").last.click()
         expect(frame.get_by_role("status")).to_contain_text(f"sentence 2 hears {heard}")
+
+
+def test_cut_otherwise_the_model_says_another_word(visit):
+    five = chapters.load("05_batches")
+    frame = visit("chapters/batches/").locator("[data-live=rooms]").nth(1)
+    for press, row, k, words, said in [
+        ("2", 0, 2, ["mouse"] * 2, "y.reshape(-1, 2, e): 12 of 12 rooms mix the two sentences."),
+        ("12", 0, 12, ["cheese"] * 2, "2 of 2 rooms mix"),
+        ("24", 0, 24, ["milk"] * 2, "1 of 1 room mixes"),
+        ("transposed first", 1, 24, ["cat", "milk"], "y.transpose(0, 1).reshape(-1, 24, e): 1"),
+        ("8", 1, 8, ["gone", "milk"], "1 of 3 rooms mix"),
+        ("6", 1, 6, ["mouse", "juice"], "each sentence is cut into 2 pieces."),
+        ("12", 1, 12, ["cat", "milk"], "a room for each sentence."),
+    ]:
+        act(frame, "button", press, "")
+        room = five.room_of(five.cut(bool(row), k), 2, 12)
+        order = torch.arange(24).view(2, 12) if row else torch.arange(24).view(12, 2).mT  # (b, n)
+        heard = (room == room[0, 11]) & (order <= order[0, 11])                           # (b, n)
+        expect(frame.get_by_role("status")).to_contain_text(said)
+        expect(frame.locator(".aa-stage em")).to_have_text(words)
+        expect(frame.locator(".aa-stage .aa-lit")).to_have_count(int(heard.sum()))
+        expect(frame.locator(".aa-stage .aa-pieces > div")).to_have_count(24 // k)
 
 
 def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
