@@ -1144,6 +1144,7 @@ def test_a_word_says_whom_it_can_hear(visit):
 def test_cut_otherwise_the_model_says_another_word(visit):
     five = chapters.load("05_batches")
     frame = visit("chapters/batches/").locator("[data-live=rooms]").nth(1)
+    frame.scroll_into_view_if_needed()
     for press, row, k, words, said in [
         ("2", 0, 2, ["mouse"] * 2, "y.reshape(-1, 2, e): 12 of 12 rooms mix the two sentences."),
         ("12", 0, 12, ["cheese"] * 2, "2 of 2 rooms mix"),
