@@ -430,6 +430,9 @@ assert passed == {
     "wrong split": [True, False],
     "wrong merge": [True, False],
 }
+flat, apart = (lambda x: x.reshape(1, -1, x.size(-1))), (lambda x, s: x.reshape(*s[:2], -1))
+one_room = house(flat, apart)  # for the words of all sentences
+assert not passes(tests["alone and in the batch"], one_room)
 for name, model in HOUSES.items():  # 3 queries and 5 keys: who stops with an error?
     assert passes(lambda model: model(drawn[:, :3], drawn), model) == (
         name != "around each pair"
@@ -447,7 +450,7 @@ for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     assert len(F.scaled_dot_product_attention(*parts)) == max(queries, keys)
     torchs = nn.MultiheadAttention(24, 4, batch_first=True)
     assert not passes(lambda given, torchs=torchs: torchs(*given), (query, key, key))
-print("✓ Together, the two tests find all four mistakes; neither does alone.")
+print("✓ The new test finds the trap; both tests together find all four mistakes.")
 
 # %% [markdown]
 # ## Exercises
