@@ -244,16 +244,16 @@ assert bars["the quality blanked"] == [0.5, 0.5, 0]
 print("✓ Without “it” every answer stays right; without the quality, half of them.")
 
 # %% [markdown]
-# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. So the answer is
-# worked out somewhere after the quality. [The causal mask](06_masks.ipynb#cell-id=the-causal-mask) left this open in
-# Part I: the row of *it* cannot know who is meant, and a later row can.
+# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. [The causal
+# mask](06_masks.ipynb#cell-id=the-causal-mask) said so in Part I: the row of *it* cannot know who is meant, and a later
+# row can. Which one does?
 
 # %% [markdown] name="patch-it"
 # ## Where the answer is between the layers
 #
-# Between the two layers every word has a row. Which of them carries the answer? **To patch a row** (*activation
-# patching*) is to run the twin, and to put one of its rows in the same place of the question's run. If the model then
-# names the other one, that row carried the answer. In code, with `put`, a hook that lets other rows enter a layer:
+# **To patch a row** (*activation patching*) is to run the twin, and to put one of its rows in the same place of the
+# question's run. If the model then names the other one, that row carried the answer. In code, with `put`, a hook that lets
+# other rows enter a layer:
 
 
 # %%
@@ -316,17 +316,17 @@ for what, place in AFTER.items():
 print("✓ Before each layer one row turns all 192 answers, and no other row turns any.")
 
 # %% [markdown]
-# Before layer 2 it is that of the last *the*, about to name somebody. So layer 1 has brought the news from the quality to *the*. By which head?
-# And who fetches the name?
+# Before layer 2 it is that of the last *the*, about to name somebody. So layer 1 has brought the news from the quality to
+# *the*. By which head?
 
 # %% [markdown] name="take-it-away"
 # ## Take it away
 #
 # **To silence a head** (the field says *ablate*) is to let it hand on its own mean over all words of the held-out
-# stories, whatever it reads. The mean takes the head's slice of the merged heads, before `out_proj`. (Not zero: the later
-# layers may never have met a zero there.)
+# stories, whatever it reads.
 #
 # Two heads of layer 2 look at the milk: 2.2 gives it 0.99, and 2.1 gives it 0.73. What does losing each of them cost?
+# And losing both? Press:
 
 
 # %% tags=["fold-input"]
@@ -362,24 +362,37 @@ def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     return silenced(*chosen)
 
 
+PAIRS = [" + ".join(pair) for pair in itertools.combinations(HEADS, 2)]
+
+
 def without_each(model: nn.Module, asked: list = ASKED) -> dict[str, list[float]]:
-    """Say what is named with each head silenced."""
+    """Say what is named with each head silenced, and with each pair."""
     rows = {}
-    for name in HEADS:
-        with without(model, name):
-            rows[f"without {name}"] = named(model, asked)
+    for name in HEADS + PAIRS:
+        with without(model, *name.split(" + ")):
+            rows[name] = named(model, asked)
     return rows
+
+
+def silence_of(lines: dict[str, dict], plain: list[float], asked: list, pair: str = ""):
+    """Give, for a figure, what is named without each head, and without a pair: the worst."""
+    swaps = {}
+    for line, rows in lines.items():
+        pair_here = pair or min(PAIRS, key=lambda name: rows[name][0])
+        swaps[line] = [display.Swap(name, "", rows[name]) for name in [*HEADS, pair_here]]
+    return display.Runs(len(asked), "", [], [], "", plain, swaps)
 
 
 # %% tags=["fold-input"]
 bars = without_each(model)
-display.kinds_of_answers({"": bars}, name="silenced-heads", caption="First model.")
+run = silence_of({"First model": bars}, named(model), ASKED, "2.1 + 2.2")
+display.exchange({"about a thing": run}, name="silenced-heads")
 
 # %% tags=["proof"]
-assert bars["without 1.1"] == [0.5, 0.5, 0]
-assert bars["without 2.1"] == [1, 0, 0]
-assert bars["without 2.2"][0] > 0.65
-assert bars["without 2.2"][2] > 0.12 > 0.05 > bars["without 2.2"][1]
+assert bars["1.1"] == [0.5, 0.5, 0]
+assert bars["2.1"] == [1, 0, 0]
+assert bars["2.2"][0] > 0.65 > 0.4 > bars["2.1 + 2.2"][0]
+assert bars["2.2"][2] > 0.12 > 0.05 > bars["2.2"][1]
 with without(model, "1.1"):
     assert who_acts(model) == 1
     assert answers(model, of_the_book[2:3]) == ["cat"]  # with sweet
@@ -388,16 +401,16 @@ with without(model, "2.2"):
 print("✓ Without the first head of layer 1, the model always names the one who acts.")
 
 # %% [markdown]
-# Without 2.1 every answer stays right: a bright line, and nothing hangs on it while 2.2 is there. Without 2.2 a third word comes in 0.22 of
-# the questions, and hardly ever the other one: the choice stands, the name is lost. So 2.2 only **names**: a *name
-# mover*, as in the best known study of this kind, which asked GPT-2 who gets the drink in *When Mary and John went to the
-# store, John gave a drink to* (**IOI**, indirect object identification) [[Wang et al.
-# 2022](../docs/references.md#wang-2022)].
+# Without 2.1 every answer stays right. So it does nothing? Without 2.2 alone 0.76 are right, and without both only 0.32: 2.1
+# is a **backup head**, whose work shows where the other is missing. Silence heads in pairs, too.
+#
+# Without 2.2 a third word comes in 0.22 of the questions, and hardly ever the other one: the choice stands, the name is
+# lost. So 2.2 seems only to **name**: a *name mover*, as in the best known study of this kind, which asked GPT-2 who gets
+# the drink in *When Mary and John went to the store, John gave a drink to* (**IOI**, indirect object identification)
+# [[Wang et al. 2022](../docs/references.md#wang-2022)].
 #
 # Without 1.1 blue and orange are equally long: no choice is left, and every answer is the one who acts. So 1.1, which looks
-# at the quality, **decides**.
-#
-# This chapter once ended here, with two heads and two jobs. It was a good story, and it was wrong.
+# at the quality, **decides**. One head decides, one names. A good story; it does not last.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
@@ -422,8 +435,8 @@ print(
 # animal, the other one food or drink. Whoever knows the kind cannot name the wrong one! In court these are **leading
 # questions**.
 #
-# This world has questions *about two animals*, too. The first chases, fears or carries the second, and the kind says
-# nothing. Silence 2.2 again, where the **first** animal is meant. What will the model say most often?
+# This world has questions *about two animals*, too: the first chases, fears or carries the second. Silence 2.2 again, where
+# the **first** animal is meant. What will the model say most often?
 #
 # <details name="fair"><summary>A third animal, as it said “juice” for “milk”.</summary>
 #
@@ -466,9 +479,9 @@ print("✓ Nearly all its wrong answers name the second animal.")
 # %% [markdown] name="patch-a-head"
 # ## Needed, and enough
 #
-# So what does 1.1 do, and what 2.2? Silencing shows what is **needed**. To see what is **enough**, patch a head: it
-# alone hands on what it hands on in the twin. If the other one is named now, this head turned the answer by itself.
-# Press 1.1, then 2.2, and then both again between two animals:
+# Silencing shows what is **needed**. To see what is **enough**, patch a head: it alone hands on what it hands on in the
+# twin. If the other one is named now, this head turned the answer by itself. Press 1.1, then 2.2, and then both again
+# between two animals:
 
 
 # %% tags=["fold-input"]
@@ -500,7 +513,14 @@ runs = {
     f"about {what}": runs_of(model, asked, examples[what], HEADS, rows=False)
     for what, asked in sets.items()
 }
-display.exchange(runs, name="first-model-s-heads", caption="First model.")
+pairs, split = list(zip(patched_heads(model, "2.2"), ASKED)), []
+for actor in (True, False):
+    split.append(shares(*zip(*(pair for pair in pairs if pair[1][3] == actor)))[1])
+caption = (
+    "First model. About a thing, 2.2 alone turns {:.2f} of the answers where the animal is "
+    "meant, and {:.2f} where the thing is."
+).format(*split)
+display.exchange(runs, name="first-model-s-heads", caption=caption)
 
 # %% tags=["proof"]
 for asked in sets.values():
@@ -519,11 +539,9 @@ assert min(found[acts].mean(), found[~acts].mean()) > 0.75  # 2.2 brings a thing
 print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 is there.")
 
 # %% [markdown]
-# 1.1 alone turns every answer, in both sets: it carries the whole choice. And 2.2? Between two animals it alone turns 0.98
-# of the answers, about a thing only 0.47. There the two heads quarrel, since 1.1 still speaks for the other kind of word:
-# where the animal is meant, the kind mostly wins, and where the thing is meant, 2.2 mostly does. Between two animals there
-# is no kind to quarrel about. So there are not two jobs but one, in two steps. 1.1 reads the quality; then 2.2 points at the
-# one meant:
+# 1.1 alone turns every answer, in both sets: it carries the whole choice. 2.2 alone turns 0.98 between two animals. About a
+# thing it turns only 0.47: the two heads now disagree about the kind of word, and mostly an animal comes, whoever is meant.
+# So there are not two jobs but one, in two steps. 1.1 reads the quality; then 2.2 points at the one meant:
 
 
 # %% tags=["fold-input"]
@@ -535,15 +553,18 @@ def in_short(text: str) -> list[str]:
 
 seen, row = looks(model), torch.arange(len(ASKED))
 reads = seen[0][:, QUALITY].mean()
-points = seen[3][row, torch.where(acts, WHO, OTHER)].mean()
+goal = torch.where(acts, WHO, OTHER)
+points = seen[3][row, goal].mean()
+with without(model, "1.1"):
+    astray = looks(model)[3][row, goal].mean()
 hops = [
     (0, 4, f"1.1 reads: {reads:.2f}", "m"),
     (1, 2, f"2.2 points: {points:.2f}", "d"),
 ]
 words = in_short(twin[0])
 caption = (
-    "First model. Weights of the last word, on average over the 192 questions. Other heads "
-    "help with the name: without 2.2, most still come."
+    "First model. Weights of the last word, on average over the 192 questions. "
+    f"Without 1.1, 2.2 gives the one meant {astray:.2f}."
 )
 display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 
@@ -551,9 +572,9 @@ display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 # ## Another seed, another way
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another seed, other first
-# numbers, and as low a loss. (It was not drawn by lot: of the five that I trained, the book brings two whose ways differ.)
+# numbers, and as low a loss. (Not drawn by lot: of five that I trained, the book brings two whose ways differ.)
 # The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Press the rows
-# before layer 2 again. Which one carries the answer here?
+# before layer 2 again. Which one carries the answer here? Then press the heads. Which one turns the most?
 
 # %% tags=["fold-input"]
 examples["a thing"] = "dog drank milk because it was thirsty"
@@ -582,12 +603,15 @@ for asked in sets.values():
 print("✓ Without the first head of layer 2, the second model always names who acts.")
 
 # %% [markdown]
-# About a thing, that of the quality: the news is still where it came in. (About two animals two rows turn about half of the
-# answers each.) So what does *the* do in layer 1? Send its row after layer 1 straight to the words, as if the model ended there (the *logit lens*). It names whoever
-# acts, before the quality has a say. Half of the time that is wrong.
+# About a thing, it is the row of the quality: the news is still where it came in. Between two animals there are two rows:
+# the quality's turns 0.42 of the answers, and that of *so* 0.52. And of the heads it is 2.1 that turns the most.
+#
+# If the news comes so late, what has *the* done in layer 1? Send its row after layer 1 straight to the words, as if the
+# model ended there (the *logit lens*): it names whoever acts, before the quality has a say. The first column counts that.
+# The others count the right answers where the one who acts is meant, and where the thing is:
 
 
-# %% tags=["proof"]
+# %% tags=["fold-input"]
 def named_early(model: nn.Module, asked: list) -> float:
     """Give the share of questions in which the first layer alone names who acts."""
     rows = entering(model, ten.as_ids([each[0].split() for each in asked]), 1)[:, -1]
@@ -597,16 +621,32 @@ def named_early(model: nn.Module, asked: list) -> float:
     return sum(word == each[1 if each[3] else 2] for word, each in pairs) / len(asked)
 
 
-early = {
-    f"{name} model": [named_early(each, asked) for asked in sets.values()]
-    for name, each in (("first", model), ("second", second))
-}
-assert early["second model"][0] > 0.95 > 0.8 > 0.4 > max(early["first model"])
-assert early["second model"][1] > 0.8
-print("✓ In the second model the first layer names who acts, in nearly every question.")
+halves = [[each for each in ASKED if each[3] == actor] for actor in (True, False)]
+costs = {}
+for name in ("all heads", "without 1.1", "without 2.1", "without 2.2"):
+    with without(second, *(head for head in HEADS if head in name)):
+        right = [named(second, half)[0] for half in halves]
+        costs[name] = [named_early(second, ASKED), *right]
+columns = ["lens: who acts", "right: who acts", "right: the thing"]
+display.show(costs, columns=columns, corner="second model, about a thing")
+
+# %% tags=["proof"]
+early, actor, thing = costs["all heads"]
+assert early == actor == 1
+assert thing > 0.95
+assert max(costs["without 1.1"][:2]) < 0.1
+assert costs["without 1.1"][2] > 0.95
+assert costs["without 2.1"] == [1, 1, 0]
+assert costs["without 2.2"][:2] == [1, 1]
+assert costs["without 2.2"][2] < 0.4
+assert named_early(second, FAIR) > 0.8
+print(
+    "✓ One head is needed for the one who acts, one for the thing, and one to tell them apart."
+)
 
 # %% [markdown]
-# Who puts it right? One head of layer 2: press 2.1, and next to no answer stays as it was.
+# Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 it is the other way
+# round: 2.2 fetches the thing. And without 2.1 the model never names the thing at all: 2.1 **objects**.
 
 # %% tags=["fold-input"]
 seen = looks(second)
@@ -633,8 +673,8 @@ print("✓ About a thing, no head of layer 2 of the second model looks at the on
 
 # %% [markdown]
 # The first model asks *who is meant?*, and then points. The second names whoever acts; then 2.1 reads the quality, and
-# **objects** if the thing is meant. If not, 2.1 looks at *so*. Without 2.1 nobody objects. Yet both models give the same
-# answers to all but two of these questions.
+# objects if the thing is meant. If not, 2.1 looks at *so*. Yet both models give the same answers to all but two of these
+# questions.
 
 # %% [markdown] name="outside"
 # ## What no test could have told
@@ -655,8 +695,7 @@ print("✓ About a thing, no head of layer 2 of the second model looks at the on
 #
 # </details>
 #
-# Is that a matter of this one sentence? Here is how often each model finds the one who acts likelier, over all pairs of
-# animals:
+# Here is how often each model finds the one who acts likelier, over all pairs of animals:
 
 
 # %% tags=["fold-input"]
@@ -697,8 +736,7 @@ print("✓ What tired means depends on the model.")
 # ## Five models
 #
 # Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. `make seeds` has
-# trained three more. Has each of them such a head, too? Below, each of the three is without the head whose loss leaves least
-# of the choice. If none is left, blue and orange are equally long in both bars. In how many of the three are they?
+# trained three more. In how many of the three does one head have all the choice, about things and between animals?
 #
 # <details name="seat"><summary>In all three.</summary>
 #
@@ -710,52 +748,64 @@ print("✓ What tired means depends on the model.")
 # Right. In each of them some choice is left about a thing or about two animals, whichever head you silence.
 #
 # </details>
+#
+# Press your way through the five. No choice is left where blue and orange are equally long. The last place silences two
+# heads at once, those without which least is right:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
 # Seeds 0 and 4 are those of the two models above, which were trained on another processor.
-runs = json.loads(file.read_text())["questions"]
-more = [run for run in runs if run["seed"] not in (0, 4)]
-groups, gaps = {}, {}
-for name, run in zip(["third", "fourth", "fifth"], more, strict=True):
-    for head in HEADS:
-        both = [run[what]["silenced"][head] for what in sets]
-        gaps[name, head] = max(meant - other for meant, other, _ in both)
-    head = min(HEADS, key=lambda head: gaps[name, head])
-    groups[f"{name} model, without {head}"] = {
-        f"about {what}": run[what]["silenced"][head] for what in sets
-    }
-caption = "The three others. 192 questions about a thing, 360 about two animals."
-display.kinds_of_answers(groups, name="five-models", caption=caption)
+kept = json.loads(file.read_text())["questions"]
+more = [run for run in kept if run["seed"] not in (0, 4)]
+lines = {what: {} for what in sets}
+for what, asked in sets.items():
+    lines[what]["First model"] = without_each(model, asked)
+    lines[what]["Second model"] = without_each(second, asked)
+    for name, run in zip(["Third", "Fourth", "Fifth"], more, strict=True):
+        lines[what][f"{name} model"] = run[what]["silenced"]
+runs = {
+    f"about {what}": silence_of(lines[what], named(model, asked), asked)
+    for what, asked in sets.items()
+}
+caption = "Which head of a layer is called the first is chance. With all heads, nearly all is right."
+display.exchange(runs, name="five-models", caption=caption)
 
 # %% tags=["proof"]
-assert min(gaps.values()) > 0.04
-meant, other, _ = more[0]["two animals"]["silenced"]["1.2"]
+for name in ("Third", "Fourth", "Fifth"):
+    rows = [lines[what][f"{name} model"] for what in sets]
+    assert min(max(row[head][0] - row[head][1] for row in rows) for head in HEADS) > 0.04
+meant, other, _ = lines["two animals"]["Third model"]["1.2"]
 assert abs(meant - other) < 0.04
-for what in sets:  # the second model's seed, on another processor
-    meant, other, _ = runs[4][what]["silenced"]["2.1"]
-    assert 0 < abs(meant - other) < 0.1
-assert min(run[what]["right"] for run in runs for what in sets) > 0.97
-assert min(run[what]["it blanked"] for run in runs for what in sets) > 0.9
-quality = [run[what]["quality blanked"] for run in runs for what in sets]
-assert 0.4 < min(quality) <= max(quality) < 0.6
-for each, head in ((model, "1.1"), (second, "2.1")):
-    for asked in sets.values():
-        assert blanked(each, -6, asked)[0] > 0.97
-        assert blanked(each, -4, asked)[0] < 0.55
-        with without(each, head):
-            one, two, _ = named(each, asked)
-            assert one == two
+for run, what in itertools.product(kept, sets):
+    assert run[what]["right"] > 0.97
+    assert run[what]["it blanked"] > 0.9
+    assert 0.4 < run[what]["quality blanked"] < 0.6
+    if run["seed"] == 4:  # the second model's, on another processor
+        meant, other, _ = run[what]["silenced"]["2.1"]
+        assert 0 < abs(meant - other) < 0.1
+for run in kept:
+    turned = run["a thing"]["rows that turn it"]
+    carries = max(turned, key=turned.get)
+    assert turned[carries] > 0.9
+    assert carries == ("the quality" if run["seed"] == 4 else "“the”")
+for (each, head), asked in itertools.product(
+    [(model, "1.1"), (second, "2.1")], sets.values()
+):
+    assert blanked(each, -6, asked)[0] > 0.97
+    assert blanked(each, -4, asked)[0] < 0.55
+    with without(each, head):
+        assert len({*named(each, asked)[:2]}) == 1
 print("✓ In each of the three, no head has all the choice about things and about animals.")
 
 # %% [markdown]
-# In none: in the third, 1.2 nearly decides between two animals, but not about a thing. So *one head decides* was a sentence about two
-# files of numbers. Even the second model's 2.1 leaves a little choice when the same seed is trained on another processor. (All of this with one filler, the mean over all
-# words; [another one](#cell-id=deeper-another-value) leaves more.)
+# In none: without 1.2 the third nearly loses the choice between two animals, 0.51 against 0.49, and about a thing 0.90 stay
+# right. So *one head decides* was a sentence about two files of numbers. Even the second model's 2.1 leaves a little choice
+# when the same seed is trained on another processor. (All of this with one filler, the mean over all words; [another
+# one](#cell-id=deeper-another-value) leaves more.)
 #
 # What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
-# The quality had to count, since nothing else tells twins apart. That *it* does not count has come out alike in every
-# model; which head does the work has not. That is less than I hoped to tell you.
+# And about a thing one row before layer 2 turns more than nine answers in ten: in four models that of *the*, in one that of
+# the quality. Which head does the work is another story in each. That is less than I hoped to tell you.
 
 # %% [markdown] name="deeper-another-value"
 # <!-- deeper: another value in the place of a head, or of a word -->

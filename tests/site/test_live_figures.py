@@ -1120,7 +1120,7 @@ def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
     page = visit("chapters/questions-to-heads/")
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
     asked = heads.questions("chased", "feared", "carried")
-    for place, seed in ((1, 0), (2, 4)):
+    for place, seed in ((2, 0), (3, 4)):
         frame = page.locator("[data-live=exchange]").nth(place)
         frame.scroll_into_view_if_needed()
         frame.get_by_role("button", name="about two animals").click()
@@ -1131,6 +1131,31 @@ def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
             frame.get_by_role("button", name=f"Head {head}").click()
             said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
             expect(frame.get_by_role("status")).to_contain_text(said)
+
+
+def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visit):
+    page = visit("chapters/questions-to-heads/")
+    ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
+    one, five = (page.locator("[data-live=exchange]").nth(place) for place in (1, 4))
+    for frame, pair in ((one, "2.1 + 2.2"), (five, "1.1 + 2.2")):
+        frame.scroll_into_view_if_needed()
+        expect(frame.get_by_role("status")).to_contain_text("First model, all heads. Of 192")
+        for name in ("1.1", pair):
+            with heads.without(ten.shipped(0), *name.split(" + ")):
+                meant, other, third = heads.named(ten.shipped(0))
+            cell = frame.get_by_role("button", name=f"First model, without {name}", exact=True)
+            cell.click()
+            said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
+            expect(frame.get_by_role("status")).to_contain_text(said)
+            expect(cell).to_have_text(f"{name}{meant:.2f}")
+    assert not one.get_by_role("button", name="show all").is_visible()
+    hidden = five.locator(".aa-exchange button", has_text="?")
+    expect(hidden).to_have_count(23)
+    five.get_by_role("button", name="show all").click()
+    expect(hidden).to_have_count(0)
+    five.get_by_role("button", name="about two animals").click()
+    expect(five.locator(".aa-exchange button")).to_have_count(25)
+    expect(hidden).to_have_count(0)
 
 
 def test_a_word_says_whom_it_can_hear(visit):

@@ -121,15 +121,17 @@ def question(_: str, seed: int) -> dict[str, Any]:
     heads: Any = chapters.load("11_questions_to_heads")
     model, found = storyteller(seed), dict[str, Any](seed=seed)
     for name, asked in (("a thing", heads.ASKED), ("two animals", heads.FAIR)):
-        silenced = {}
-        for head in heads.HEADS:
-            with heads.without(model, head):
-                silenced[head] = [round(share, 4) for share in heads.named(model, asked)[:3]]
+        silenced = heads.without_each(model, asked).items()
+        turned = {
+            what: heads.shares(heads.patched_rows(model, 1, place, asked), asked)[1]
+            for what, place in heads.AFTER.items()
+        }
         found[name] = {
             "right": round(heads.named(model, asked)[0], 4),
             "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
             "quality blanked": round(heads.blanked(model, -4, asked)[0], 4),
-            "silenced": silenced,
+            "rows that turn it": {what: round(share, 4) for what, share in turned.items()},
+            "silenced": {head: [round(share, 4) for share in row] for head, row in silenced},
         }
     return found
 

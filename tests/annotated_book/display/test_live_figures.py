@@ -616,6 +616,24 @@ def test_what_is_exchanged_is_told_with_how_often_it_turns_the_answer():
     assert [each["name"] for each in given(two)["runs"]] == ["first", "second"]
 
 
+def test_a_silenced_head_is_told_with_what_stays_right_in_each_model():
+    lines = {
+        name: [
+            exchange.Swap("1.1", "", [right, 0.25, 0.0]),
+            exchange.Swap("1.1 + 2.1", "", [0, 0, 1]),
+        ]
+        for name, right in (("First model", 0.75), ("Second model", 0.5))
+    }
+    runs = exchange.Runs(192, "", [], [], "", [1.0, 0.0, 0.0], lines)
+    made = exchange.exchange({"about a thing": runs}, name="try")
+    assert made.text.endswith(
+        "First model: 1.1 0.75, 1.1 + 2.1 0.00; Second model: 1.1 0.50, 1.1 + 2.1 0.00."
+    )
+    cell = parse(made).select_one(".aa-silenced i")
+    assert (cell.text, cell["style"]) == ("1.10.75", "--one: 75%; --two: 100%")
+    assert not parse(made).select("b, em")
+
+
 def test_a_set_of_wheels_finds_its_verdict():
     parts = {"turn": ".T", "one": " + 1", "two": " * 2"}
     sets = [set(), *({1}, {2}, {1, 2}, {4}, {1, 4}, {2, 4}, {1, 2, 4})]  # the bits that are set

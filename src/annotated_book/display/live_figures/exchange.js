@@ -1,8 +1,10 @@
 // Two runs of a model: press a row or a head, and it comes from the twin; what is answered then?
+// Or models: press a head, and it is silenced. Where there are several, all can be at once.
 //
 // kinds: of answers, three names
 // runs: of each a name; questions, how many; before, words and twin, of one of them, and its answer; shares of the
-//   kinds; lines from above: a name, and of each exchange its name, the answer and the shares; no answer: both are alike
+//   kinds; lines from above: a name, and of each exchange its name, the answer and the shares; no answer: both are alike.
+//   Without words, each line is a model, and its heads are silenced.
 import { button, element, readout } from "./host/figure.js";
 
 const COLOURS = ["n", "h", "b"];
@@ -17,17 +19,21 @@ export default {
     bar.append(...parts);
     const drawn = runs.map((each) => draw(each, show));
     const choices = runs.map(({ name }, i) => button(name, () => choose(i)));
+    const all = button("show all", () => drawn.forEach((each) => each.reveal()));
 
     function choose(i) {
       choices.forEach((each, j) => each.setAttribute("aria-pressed", String(i === j)));
       board.replaceChildren(...drawn[i].lines);
+      board.classList.toggle("aa-silenced", !runs[i].words.length);
+      all.hidden = runs[i].words.length || runs[i].lines.length < 2;
       show(runs[i], drawn[i].last());
     }
 
     function show(run, pressed) {
       const shares = pressed ? pressed.shares : run.shares;
       const each = kinds.map((kind, i) => `${kind} ${shares[i].toFixed(2)}`).join(", ");
-      const what = pressed ? `${pressed.what} from the twin` : "Nothing exchanged yet";
+      const none = run.words.length ? "Nothing exchanged yet" : `${run.lines[0][0]}, all heads`;
+      const what = pressed?.what ?? none;
       const alike = pressed?.alike ? " (the same in both runs)" : "";
       said.textContent = `${what}${alike}. Of ${run.questions} questions: ${each}.`;
       parts.forEach((part, i) => {
@@ -40,23 +46,23 @@ export default {
       element("span", { style: `--colour: var(--aa-${COLOURS[i]})` }, kind),
     );
     const legend = element("p", { class: "aa-kinds", "aria-hidden": "true" }, ...names);
-    if (runs.length > 1) el.append(element("div", { class: "aa-controls aa-endings" }, ...choices));
+    const controls = element("div", { class: "aa-controls aa-endings" }, ...choices, all);
+    if (runs.length > 1) el.append(controls);
     el.append(board, legend, bar, said);
     choose(0);
   },
 };
 
-/** Draw a question with all that can be exchanged in it. */
+/** Draw a question with all that can be exchanged in it, or models with all that can be silenced. */
 function draw(run, show) {
   const answer = element("span", { class: "aa-turned" });
+  const silenced = !run.words.length;
   let last;
-  const cells = [];
+  const cells = new Map(); // and what each reveals
   const press = (cell, exchange) => {
     last = exchange;
-    cells.forEach((each) => each.setAttribute("aria-pressed", String(each === cell)));
-    const share = exchange.alike ? "=" : exchange.shares[1].toFixed(2);
-    cell.textContent = exchange.head ? `${exchange.head}: ${share}` : share;
-    cell.style.setProperty("--share", exchange.alike ? 0 : exchange.shares[1]);
+    for (const each of cells.keys()) each.setAttribute("aria-pressed", String(each === cell));
+    cells.get(cell)();
     write(exchange.answer);
     show(run, exchange);
   };
@@ -69,12 +75,22 @@ function draw(run, show) {
   const lines = run.lines.map(([line, exchanges]) => {
     const row = exchanges.map(([name, found, shares]) => {
       const head = /^\d/.test(name) && name;
-      const what = head ? `Head ${name}` : `The row of “${name}” ${line}`;
-      const exchange = { what, head, alike: !found, answer: found || run.answer, shares };
+      const part = head ? `Head ${name}` : `The row of “${name}” ${line}`;
+      const what = silenced ? `${line}, without ${name}` : `${part} from the twin`;
+      const alike = !silenced && !found;
+      const exchange = { what, alike, answer: found || run.answer, shares };
       const cell = button(head || "?", () => press(cell, exchange));
-      cell.setAttribute("aria-label", what);
+      if (silenced) cell.replaceChildren(element("small", {}, name), "?");
+      cell.setAttribute("aria-label", silenced ? what : part);
       cell.setAttribute("aria-pressed", "false");
-      cells.push(cell);
+      cells.set(cell, () => {
+        const share = alike ? "=" : shares[silenced ? 0 : 1].toFixed(2);
+        if (silenced) cell.lastChild.textContent = share;
+        else cell.textContent = head ? `${head}: ${share}` : share;
+        cell.style.setProperty("--share", alike ? 0 : shares[1]);
+        cell.style.setProperty("--one", `${100 * shares[0]}%`);
+        cell.style.setProperty("--two", `${100 * (shares[0] + shares[1])}%`);
+      });
       return cell;
     });
     return lay(line, row);
@@ -85,7 +101,8 @@ function draw(run, show) {
   });
   write(run.answer);
   const text = element("p", {}, `${run.before} ${run.words.join(" ")} `, answer);
-  return { lines: [text, ...lines, lay("", words)], last: () => last };
+  const all = silenced ? lines : [text, ...lines, lay("", words)];
+  return { lines: all, last: () => last, reveal: () => cells.forEach((each) => each()) };
 }
 
 const lay = (name, cells) =>

@@ -1,4 +1,4 @@
-"""Two runs: what is answered when rows and heads of the one are put into the other."""
+"""What is answered when rows and heads come from another run, or when heads are silenced."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,7 +11,7 @@ _KINDS = ("the one meant", "the other", "a third word")
 
 
 class Swap(NamedTuple):
-    """What is exchanged, what one question's answer is then, and the kinds' shares in all.
+    """What is exchanged or silenced, one question's answer then, and the kinds' shares in all.
 
     One that is the same in both runs has no answer.
     """
@@ -22,7 +22,10 @@ class Swap(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Questions and their twins: how many, one of them, and what can be exchanged."""
+    """Questions and their twins: how many, one of them, and what can be exchanged.
+
+    Without words, each line is a model, and its heads can be silenced.
+    """
 
     questions: int
     before: str  # of the words that have a column
@@ -36,27 +39,38 @@ class Runs(NamedTuple):
 def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Output:
     """Draw how often the other one is named when a row or a head comes from the twin.
 
-    Alive, a number is hidden until the reader makes the exchange.
+    Where heads are silenced: how often the one meant is named, and in colours all three shares.
+    Alive, a number is hidden until the reader presses its place.
 
     Args:
-        runs: by name.
+        runs: by name, all with words or all without.
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    drawn, lines_told = "", []
+    drawn, lines_told, words = "", [], []
     for title, each in runs.items():
         drawn += f"<p>{escape(title)}</p>" * (len(runs) > 1)
+        words, kind = each.words, int(bool(each.words))  # the one meant or the other
         for line, swaps in each.lines.items():
-            cells = "".join(map(_cell, swaps))
+            cells = "".join(_cell(swap, not words) for swap in swaps)
             drawn += f"<div><span>{escape(line)}</span><div>{cells}</div></div>"
-            numbers = ", ".join(f"{x.name} {x.shares[1]:.2f}" for x in swaps if x.answer)
+            numbers = ", ".join(
+                f"{x.name} {x.shares[kind]:.2f}" for x in swaps if x.answer or not words
+            )
             lines_told.append(f"{f'{title}, ' * (len(runs) > 1)}{line}: {numbers}")
-        words = "".join(
-            f"<b>{_word(*both)}</b>" for both in zip(each.words, each.twin, strict=True)
+        if words:
+            under = (f"<b>{_word(*both)}</b>" for both in zip(words, each.twin, strict=True))
+            drawn += f"<div><span></span><div>{''.join(under)}</div></div>"
+    alt = "The other one is named when this comes from the twin."
+    note = "Each number: how often the other one is named. Grey: no difference."
+    if not words:
+        alt = "The one meant is named without these heads."
+        note = (
+            "Blue, and each number: the one meant is named. Orange: the other. Grey: a third word."
         )
-        drawn += f"<div><span></span><div>{words}</div></div>"
-    alt = f"The other one is named when this comes from the twin. {'; '.join(lines_told)}."
-    still = f'<div class="aa-exchange" role="img" aria-label="{escape(alt)}">{drawn}</div>'
+    alt += f" {'; '.join(lines_told)}."
+    board = "aa-exchange" + " aa-silenced" * (not words)
+    still = f'<div class="{board}" role="img" aria-label="{escape(alt)}">{drawn}</div>'
     data = {
         "kinds": _KINDS,
         "runs": [
@@ -72,13 +86,20 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
             for title, each in runs.items()
         ],
     }
-    shown = told(still, "Each number: how often the other one is named. Grey: no difference.")
-    high = 40 * max(len(each.lines) for each in runs.values()) + 44 * (len(runs) > 1)
-    room = (high + 177, high + 252)
-    return live(figure(name, shown, alt, caption), "exchange", data, room=room)
+    lines = max(len(each.lines) for each in runs.values())
+    more = 177 if words else 121 + 14 * lines
+    high = 40 * lines + more + 44 * (len(runs) > 1)
+    shown = told(still, note)
+    return live(
+        figure(name, shown, alt, caption), "exchange", data, room=(high, high + 75 * bool(words))
+    )
 
 
-def _cell(swap: Swap) -> str:
+def _cell(swap: Swap, silenced: bool) -> str:
+    if silenced:
+        one, two, _ = swap.shares
+        look = f"--one: {100 * one:.0f}%; --two: {100 * (one + two):.0f}%"
+        return f'<i style="{look}"><small>{escape(swap.name)}</small>{one:.2f}</i>'
     if not swap.answer:
         return '<i class="aa-alike"></i>'
     head = f"{escape(swap.name)}: " * swap.name[0].isdigit()
