@@ -37,8 +37,8 @@ second = ten.shipped(4)
 # %% [markdown] name="ask-it"
 # ## Press a head
 #
-# Here it is, with all of its numbers. The framed *the* is about to name somebody. Under each word stands the weight that
-# *the* gives to it, in heads 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2.
+# The framed *the* is about to name somebody. Under each word stands the weight that *the* gives to it, in heads
+# 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2.
 # Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this time
 # nobody drew it. Head 1.1<!-- setting --> gives *milk* 0.04, too little to be
 # printed. Without which of the two will the model take the cat to be
@@ -100,18 +100,18 @@ display.storyteller(
 )
 
 # %% [markdown]
-# So a bright line is not where the matter is settled. Where is it? Question the parts as a court would, one after the
-# other. You will be misled more than once, and once by the questions themselves.
+# So a bright line is not where the matter is settled. Where is it? Question the parts as a court would. You will be misled
+# more than once, and once by the questions themselves.
 
 # %% [markdown]
 # ## 192 questions and their twins
 #
 # One sentence is an anecdote. Each animal, each food or drink and each quality make 192 questions. Each has a **twin**,
 # which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The likeliest next
-# word is the answer. It names the one meant, the other one, or a third word, and the bars below show these three shares.
+# word is the answer: the one meant, the other one, or a third word.
 #
-# What would be chance? Whoever cannot tell a question from its twin gives both the same answer. It is right in one and
-# wrong in the other, so **the other is named as often as the one meant**: blue and orange of equal length. Look for that.
+# What would be chance? Whoever cannot tell a question from its twin gives both the same answer, right in one and wrong in
+# the other. Then **the other is named as often as the one meant**: in the bars below, blue and orange are equally long.
 
 
 # %% tags=["fold-input"]
@@ -190,8 +190,7 @@ print("✓ All 192 answers name the one meant.")
 # </details>
 # <details name="blank"><summary>All of them.</summary>
 #
-# Right. This word stands in every question, whoever is meant, and under the causal mask it cannot see the quality.
-# Whoever settles the matter can do without it.
+# Right. This word stands in every question, whoever is meant.
 #
 # </details>
 
@@ -375,7 +374,7 @@ def without_each(model: nn.Module, asked: list = ASKED) -> dict[str, list[float]
 
 
 def silence_of(lines: dict[str, dict], plain: list[float], asked: list, pair: str = ""):
-    """Give, for a figure, what is named without each head, and without a pair: the worst."""
+    """Give, for a figure, what is named without each head and without the worst pair."""
     swaps = {}
     for line, rows in lines.items():
         pair_here = pair or min(PAIRS, key=lambda name: rows[name][0])
@@ -402,15 +401,14 @@ print("✓ Without the first head of layer 1, the model always names the one who
 
 # %% [markdown]
 # Without 2.1 every answer stays right. So it does nothing? Without 2.2 alone 0.76 are right, and without both only 0.32: 2.1
-# is a **backup head**, whose work shows where the other is missing. Silence heads in pairs, too.
+# is a **backup head**, whose work shows where the other is missing.
 #
 # Without 2.2 a third word comes in 0.22 of the questions, and hardly ever the other one: the choice stands, the name is
-# lost. So 2.2 seems only to **name**: a *name mover*, as in the best known study of this kind, which asked GPT-2 who gets
-# the drink in *When Mary and John went to the store, John gave a drink to* (**IOI**, indirect object identification)
-# [[Wang et al. 2022](../docs/references.md#wang-2022)].
+# lost. So 2.2 seems only to **name**, as the *name movers* do in the best known study of this kind, of GPT-2 (**IOI**,
+# indirect object identification) [[Wang et al. 2022](../docs/references.md#wang-2022)].
 #
 # Without 1.1 blue and orange are equally long: no choice is left, and every answer is the one who acts. So 1.1, which looks
-# at the quality, **decides**. One head decides, one names. A good story; it does not last.
+# at the quality, **decides**. One head decides, one names: a good story. It does not last.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
@@ -471,10 +469,7 @@ print("✓ Nearly all its wrong answers name the second animal.")
 
 # %% [markdown]
 # Where the first animal is meant, the second one comes in 0.63 of the questions. So without 2.2 choices are lost, too,
-# and questions about a thing could not show it.
-#
-# > **Pitfall.** A bright line in an attention map is a number, not a reason. Take the head away, and look at how the
-# > answers go wrong. How they *can* go wrong is decided by your questions.
+# and questions about a thing could not show it. How an answer *can* go wrong is decided by your questions.
 
 # %% [markdown] name="patch-a-head"
 # ## Needed, and enough
@@ -574,7 +569,7 @@ display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another seed, other first
 # numbers, and as low a loss. (Not drawn by lot: of five that I trained, the book brings two whose ways differ.)
 # The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Press the rows
-# before layer 2 again. Which one carries the answer here? Then press the heads. Which one turns the most?
+# before layer 2 again. Which one carries the answer here? Then press the heads.
 
 # %% tags=["fold-input"]
 examples["a thing"] = "dog drank milk because it was thirsty"
@@ -603,12 +598,12 @@ for asked in sets.values():
 print("✓ Without the first head of layer 2, the second model always names who acts.")
 
 # %% [markdown]
-# About a thing, it is the row of the quality: the news is still where it came in. Between two animals there are two rows:
-# the quality's turns 0.42 of the answers, and that of *so* 0.52. And of the heads it is 2.1 that turns the most.
+# About a thing, it is the row of the quality: the news is still where it came in. Between two animals there are two: the
+# quality's row turns 0.42 of the answers, and that of *so* 0.52. And of the heads, 2.1 turns the most.
 #
-# If the news comes so late, what has *the* done in layer 1? Send its row after layer 1 straight to the words, as if the
-# model ended there (the *logit lens*): it names whoever acts, before the quality has a say. The first column counts that.
-# The others count the right answers where the one who acts is meant, and where the thing is:
+# So what has *the* done in layer 1? Send its row straight to the words, as if the model ended there (the *logit lens*): it
+# names whoever acts. The first column counts that. The others count what is right where the one who acts is meant, and
+# where the thing is:
 
 
 # %% tags=["fold-input"]
@@ -640,9 +635,7 @@ assert costs["without 2.1"] == [1, 1, 0]
 assert costs["without 2.2"][:2] == [1, 1]
 assert costs["without 2.2"][2] < 0.4
 assert named_early(second, FAIR) > 0.8
-print(
-    "✓ One head is needed for the one who acts, one for the thing, and one to tell them apart."
-)
+print("✓ One head is needed for who acts, one for the thing, one to tell them apart.")
 
 # %% [markdown]
 # Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 it is the other way
@@ -736,11 +729,12 @@ print("✓ What tired means depends on the model.")
 # ## Five models
 #
 # Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. `make seeds` has
-# trained three more. In how many of the three does one head have all the choice, about things and between animals?
+# trained three more. In how many of them is there such a head, without which blue and orange are equally long, about things
+# and between animals?
 #
 # <details name="seat"><summary>In all three.</summary>
 #
-# Two of two had such a head. But those two were chosen, for another reason, and two are few.
+# Two of two had one. But those two were chosen, for another reason, and two are few.
 #
 # </details>
 # <details name="seat"><summary>In none.</summary>
@@ -749,8 +743,7 @@ print("✓ What tired means depends on the model.")
 #
 # </details>
 #
-# Press your way through the five. No choice is left where blue and orange are equally long. The last place silences two
-# heads at once, those without which least is right:
+# Press your way through the five. The last place in a row silences two heads at once, those without which least is right:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
@@ -767,7 +760,10 @@ runs = {
     f"about {what}": silence_of(lines[what], named(model, asked), asked)
     for what, asked in sets.items()
 }
-caption = "Which head of a layer is called the first is chance. With all heads, nearly all is right."
+least = min(run[what]["right"] for run in kept for what in sets)
+caption = (
+    f"With all heads, {least:.2f} or more are right. Which is a layer's first is chance."
+)
 display.exchange(runs, name="five-models", caption=caption)
 
 # %% tags=["proof"]
@@ -800,8 +796,8 @@ print("✓ In each of the three, no head has all the choice about things and abo
 # %% [markdown]
 # In none: without 1.2 the third nearly loses the choice between two animals, 0.51 against 0.49, and about a thing 0.90 stay
 # right. So *one head decides* was a sentence about two files of numbers. Even the second model's 2.1 leaves a little choice
-# when the same seed is trained on another processor. (All of this with one filler, the mean over all words; [another
-# one](#cell-id=deeper-another-value) leaves more.)
+# when the same seed is trained on another processor. (And [another filler](#cell-id=deeper-another-value) than the mean
+# leaves more.)
 #
 # What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
 # And about a thing one row before layer 2 turns more than nine answers in ten: in four models that of *the*, in one that of
@@ -908,8 +904,7 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > Three things mislead: a bright line, what stands in the silenced head's place, and leading questions. Ask a
 # > second set, and more seeds than two.
 #
-# *It* was never the witness. In a model that writes, the row of *it* cannot know who is meant. The matter is settled from
-# the quality on: in the word that speaks, or on the way there.
+# *It* was never the witness. The matter is settled from the quality on: in the word that speaks, or on the way there.
 #
 # The storyteller reads and writes one text. [Training](12_training.ipynb) goes back to a model that reads
 # one and writes another, and to a loss that looks perfect while the output is garbage.

@@ -1137,12 +1137,13 @@ def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visi
     page = visit("chapters/questions-to-heads/")
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
     one, five = (page.locator("[data-live=exchange]").nth(place) for place in (1, 4))
+    model = ten.shipped(0)
     for frame, pair in ((one, "2.1 + 2.2"), (five, "1.1 + 2.2")):
         frame.scroll_into_view_if_needed()
         expect(frame.get_by_role("status")).to_contain_text("First model, all heads. Of 192")
         for name in ("1.1", pair):
-            with heads.without(ten.shipped(0), *name.split(" + ")):
-                meant, other, third = heads.named(ten.shipped(0))
+            with heads.without(model, *name.split(" + ")):
+                meant, other, third = heads.named(model)
             cell = frame.get_by_role("button", name=f"First model, without {name}", exact=True)
             cell.click()
             said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."

@@ -47,15 +47,19 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    drawn, lines_told, words = "", [], []
+    drawn, lines_told = "", []
+    words: Sequence[str] = ()
     for title, each in runs.items():
         drawn += f"<p>{escape(title)}</p>" * (len(runs) > 1)
-        words, kind = each.words, int(bool(each.words))  # the one meant or the other
+        words = each.words
         for line, swaps in each.lines.items():
             cells = "".join(_cell(swap, not words) for swap in swaps)
             drawn += f"<div><span>{escape(line)}</span><div>{cells}</div></div>"
+            kept = slice(1, 2) if words else slice(3)  # the other, or all kinds
             numbers = ", ".join(
-                f"{x.name} {x.shares[kind]:.2f}" for x in swaps if x.answer or not words
+                f"{x.name} {'/'.join(f'{share:.2f}' for share in x.shares[kept])}"
+                for x in swaps
+                if x.answer or not words
             )
             lines_told.append(f"{f'{title}, ' * (len(runs) > 1)}{line}: {numbers}")
         if words:
@@ -64,7 +68,7 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
     alt = "The other one is named when this comes from the twin."
     note = "Each number: how often the other one is named. Grey: no difference."
     if not words:
-        alt = "The one meant is named without these heads."
+        alt = "The one meant, the other, a third word are named without these heads."
         note = (
             "Blue, and each number: the one meant is named. Orange: the other. Grey: a third word."
         )
@@ -86,13 +90,12 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
             for title, each in runs.items()
         ],
     }
-    lines = max(len(each.lines) for each in runs.values())
-    more = 177 if words else 121 + 14 * lines
-    high = 40 * lines + more + 44 * (len(runs) > 1)
-    shown = told(still, note)
-    return live(
-        figure(name, shown, alt, caption), "exchange", data, room=(high, high + 75 * bool(words))
-    )
+    lines, several = max(len(each.lines) for each in runs.values()), len(runs) > 1
+    high = 40 * lines + 177 + 44 * several
+    room = (high, high + 75)
+    if not words:
+        room = (50 * lines + 78 + 53 * several, 50 * lines + 114 + 90 * several)
+    return live(figure(name, told(still, note), alt, caption), "exchange", data, room=room)
 
 
 def _cell(swap: Swap, silenced: bool) -> str:
