@@ -666,8 +666,7 @@ print("✓ About a thing, no head of layer 2 of the second model looks at the on
 
 # %% [markdown]
 # The first model asks *who is meant?*, and then points. The second names whoever acts; then 2.1 reads the quality, and
-# objects if the thing is meant. If not, 2.1 looks at *so*. Yet both models give the same answers to all but two of these
-# questions.
+# objects if the thing is meant. Yet both models give the same answers to all but two of these questions.
 
 # %% [markdown] name="outside"
 # ## What no test could have told
@@ -762,7 +761,8 @@ runs = {
 }
 least = min(run[what]["right"] for run in kept for what in sets)
 caption = (
-    f"With all heads, {least:.2f} or more are right. Which is a layer's first is chance."
+    f"With all heads, {int(100 * least) / 100:.2f} or more are right. "
+    "The heads of a layer are numbered by chance."
 )
 display.exchange(runs, name="five-models", caption=caption)
 
