@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from annotated_book import chapters, display
-from annotated_book.display.tales import Told
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
@@ -71,8 +70,8 @@ read_aloud(COUNTS, GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 
 # %% [markdown]
 # It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
-# what was sweet and who was thirsty, even the one that cuts nothing. If you can, press *a story of their own* a few times, and
-# watch who does what to whom: each word is drawn at random, by its chance. With how many heads was the storyteller trained?
+# what was sweet and who was thirsty, even the one that cuts nothing. Press *a story of their own* a few times, and
+# watch who does what to whom. With how many heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
 #
@@ -90,9 +89,8 @@ read_aloud(COUNTS, GO_ON, ["sweet", "thirsty"], name="how-many-heads")
 #
 # </details>
 #
-# A few stories are not enough to tell, so let each of them write 200, all with the same random numbers. A story is *possible*
-# if the rules of its world can tell it: nobody chases himself, for one. *One animal twice* is the share of deeds that
-# an animal does to itself. Under the two numbers stands one story of each, red where it leaves the first.
+# A few stories are not enough to tell, so let each of them write 200. A story is *possible* if the rules of its world can
+# tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself.
 
 
 # %% tags=["hide-input"]
@@ -124,20 +122,20 @@ def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
     return [*twins, right, ten.possible(told), itself, len(pairs)], told
 
 
-def told_by(facts: list, told: list[list[str]]) -> Told:
-    """Write what was counted, and one of the stories."""
-    *_, possible, itself, pairs = facts
-    counted = f"{possible:.0%}", f"{itself / pairs:.0%}"
-    return Told(counted, told[4][1:-1])
-
-
 # %% tags=["hide-input"]
 cuts = {h: examine(cut_into(h)) for (h,) in COUNTS.values()}
-columns = ["stories possible", "one animal twice"]
-told = {name: told_by(*cuts[h]) for name, (h,) in COUNTS.items()}
-display.stories(told, columns, name="cut-and-uncut")
+shares = {}
+for name, (count,) in COUNTS.items():
+    *_, possible, itself, pairs = cuts[count][0]
+    shares[name] = [f"{possible:.0%}", f"{itself / pairs:.0%}"]
+display.show(shares, columns=["stories possible", "to itself"])
 
 # %% [markdown]
+# One of the stories that are told uncut:
+#
+# > anna had a dog and a cat . the **dog** chased the **dog** because it was slow . so the dog fell asleep . then he
+# > called the dog .
+#
 # So a number that stands in no matrix keeps a dog and a cat apart. How?
 
 # %% tags=["proof"]
@@ -146,6 +144,9 @@ for count, (facts, tales) in cuts.items():
     assert (facts[2] == 192) == (count == 2) == (facts[3] > 0.9)
     assert facts[4] / facts[5] < 0.05 if count == 2 else facts[3] < 0.65
     assert ("the dog chased the dog" in " ".join(tales[4])) == (count != 2)
+uncut = "anna had a dog and a cat . the dog chased the dog because it was slow . "
+uncut += "so the dog fell asleep . then he called the dog ."
+assert " ".join(cuts[1][1][4][1:-1]) == uncut
 assert cuts[1][0][4] / cuts[1][0][5] > 0.5
 assert cuts[8][0][4] < 0.5 * (1 - cuts[8][0][3]) * 200
 # Whoever loads this page does not load that one.
@@ -179,9 +180,9 @@ wide = {"Q": w_q, "K": w_k, "V": w_v}
 display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 
 # %% [markdown]
-# Under each matrix stands what it makes of X: a wide **sheet**, which is to have a strip for each head. The columns of the
-# matrices have the colours of their heads, because you saw them laid side by side. But look at the sheet K alone: does it hold two
-# heads of width 2, four of width 1, or one of width 4? No number in K says so, and none in $W_K$. The number of heads is no longer visible in the parameters. It has become a setting that says where to cut.
+# Under each matrix stands what it makes of X: a wide **sheet**. Look at the sheet K alone: does it hold two
+# heads of width 2, four of width 1, or one of width 4? No number in K says so, and none in $W_K$. The number of heads has
+# become a setting that says where to cut.
 #
 # ## Three ways to go on
 #
@@ -223,9 +224,8 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 
 # %% [markdown]
 # **Uncut**, each word gets one sum. *It* asks for an animal and a food in one breath, so *cat* and *milk* both get 6, and
-# the weight 0.17. (Before the softmax each sum is divided by the root of its width, √4 uncut, √2 cut.) Both heads hand over
-# the same, the *quality* of a word. So one set of weights brings the same number twice: 0.46 · 2 from *thirsty* and
-# 0.17 · 1 from *it* make 1.09 of animal and 1.09 of food.
+# the weight 0.17. Both heads hand over the same, the *quality* of a word. So one set of weights brings the same number
+# twice: 0.46 · 2 from *thirsty* and 0.17 · 1 from *it* make 1.09 of animal and 1.09 of food.
 #
 # **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, with
 # *thirsty* 0.97 and 0.19.
@@ -274,13 +274,14 @@ print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals t
 # >
 # > anna had a dog and a cat . the **cat** chased the …
 #
-# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: its numbers are 0. They
-# have the colour of the head that is left; grey is uncut.
+# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: what it gives is 0.
 
 # %% tags=["hide-input"]
 CHASED = "anna had a dog and a cat . the {} chased the"
 LOSSES = {"2 heads": (2,), "head 1 off": (2, 0), "head 2 off": (2, 1), "uncut": (1,)}
-read_aloud(LOSSES, CHASED, ["dog", "cat"], lead="who chases:", name="cut-or-uncut")
+read_aloud(
+    LOSSES, CHASED, ["dog", "cat"], lead="who chases:", own=False, name="cut-or-uncut"
+)
 
 # %% [markdown]
 # With both heads, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. Which head, lost,
@@ -344,9 +345,8 @@ assert lost["head 2 off"][1] == 0 < lost["head 2 off"][2] < 10
 print("✓ Without head 1 animals chase themselves; without head 2 some are not Anna's.")
 
 # %% [markdown]
-# Head 2 is missed in 5 stories only. In the figure, at the end of the line *head 2 off*, Anna feeds a mouse that was never there. And
-# what does the last word, *the*, look at in the second layer? First through head 1, then through head 2, then with this layer alone uncut (the first stays
-# cut, so that its rows are the same):
+# Head 2 is missed in 5 stories only. What does the last word, *the*, look at in the second layer: through head 1, through
+# head 2, and with this layer alone uncut?
 
 
 # %% tags=["hide-input"]
@@ -384,13 +384,40 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# In these two stories head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, here. With head 1 off, the
-# answer was *cat* both times. So head 1 makes the difference. Where the cat chases, head 1 finds the dog at Anna's, 1.00, and turns
-# the answer to *dog*. Where the dog chases, head 1 finds him there, 0.98, and the answer stays *cat*.
-#
-# Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. Nearly all weight goes to the word that fits
-# both sums together best, and that is Anna's dog in both stories. The one who chases gets 0.05 or 0.00, so the dog is chased,
-# whoever chases. Two heads need two sets of weights, and **that is what the cut keeps apart.**
+# Head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, and what it tells depends on where the dog
+# stands. Found as the one who chases, 0.98, the dog is not chased: the answer is *cat*. Found at Anna's, 1.00, the
+# dog is free to be chased. Turn head 1 by hand from the one who chases to the same animal at Anna's, and this animal chases
+# itself.
+
+# %% tags=["proof"]
+begun = [
+    had(a, b, who) for a in ten.ANIMALS for b in ten.ANIMALS if a != b for who in (a, b)
+]
+turned = cut_into(2)
+
+
+def look_at_home(module, given, found):
+    """Let head 1 of the last word look from the one who chases to the same animal at Anna's."""
+    wide = given[0] @ module.in_proj_weight.mT + module.in_proj_bias  # (b, n, 3 * h * d)
+    (q, _), (k, _), (v, _) = (y.chunk(2, -1) for y in wide.chunk(3, -1))
+    weights = (q[:, -1:] @ k.mT / 24**0.5).softmax(-1)  # (b, 1, n)
+    homes = [text.index(text[10], 0, 9) for text in looked]
+    change = (torch.eye(weights.size(-1))[homes][:, None] - weights) @ v
+    found[0][:, -1:] += change @ module.out_proj.weight.mT[:24]
+    return found
+
+
+turned.layers.layers[1].self_attn.register_forward_hook(look_at_home)
+looked = [text for text in begun if sums_above(text)[0].argmax() == 10]
+assert next_words(turned, looked) == [text[10] for text in looked]
+assert len(looked) == 30
+print(
+    "✓ So it is in all 30 beginnings, of 60, in which head 1 looks at the one who chases."
+)
+
+# %% [markdown]
+# Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. In both stories nearly all weight goes to
+# Anna's dog, so the dog is chased, whoever chases. Two heads need two sets of weights, and **that is what the cut keeps apart.**
 
 
 # %% tags=["proof"]
@@ -406,7 +433,7 @@ for cut, model in zip((True, False), storytellers):
 assert said[True] == [(b, a) for a, b, _ in pairs]
 assert all(one == other for one, other in said[False])
 assert says == [["cat", "dog"], ["dog", "dog"]]
-print(f"✓ {len(pairs)} pairs of stories: all are right, or, uncut, alike whoever acts.")
+print("✓ So it is for all 30 pairs of animals, and three verbs: uncut, alike whoever acts.")
 
 # %% [markdown]
 # ## The class
@@ -460,8 +487,8 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# What is its last matrix for? With *sweet* as the last word, *it* has heard about a food, 0.97. Side by side, head 1 has the
-# first two columns and head 2 the last two. Under which feature does the 0.97 stand, before $W_O$ and after?
+# What is its last matrix for? Here is the row of *it* with *sweet* as the last word, before $W_O$ and after. Head 1 has the
+# first two columns, head 2 the last two:
 
 # %% tags=["hide-input"]
 pair = SplitAndStack(embed_dim=4, num_heads=2)
@@ -476,9 +503,8 @@ rows = torch.stack([merged[it], (merged @ two.W_O)[it]])  # (2, e)
 display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 
 # %% [markdown]
-# Side by side, it has landed under *action*, the third. Without $W_O$ each head could
-# write into its own d columns and nowhere else. $W_O$ lets every head write into every feature. Ours moves
-# the 0.97 under *food*.
+# Side by side, what head 2 found about the food, 0.97, has landed under *action*. $W_O$ lets every head write into every
+# feature. Ours moves the 0.97 under *food*.
 #
 # The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six, and
 # they multiply just as many numbers. How much time that saves is measured in [Speed](15_speed.ipynb).
@@ -539,20 +565,6 @@ of_asking, of_asked, of_in, of_out = one.gradients(theirs[0], [asking, asked, *p
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
 print("✓ The list and PyTorch's class give the same outputs, weights and gradients.")
-
-# %% [markdown]
-# <!-- deeper: heads wider than the model -->
-# ### Going deeper: heads wider than the model
-#
-# The class refuses a number of heads that does not divide the width, since it takes d to be e / h. That is a habit and no
-# law. The larger gpt-oss of OpenAI is 2,880<!-- quoted
-# --> numbers wide and has 64<!-- quoted --> heads, which would make 45<!-- quoted --> for each. Its heads are 64<!--
-# quoted --> wide, so together they are wider than the model, and $W_O$ brings 4,096<!-- quoted --> columns back to
-# 2,880<!-- quoted -->.
-# (These are the defaults of `GptOssConfig` in `transformers`.)
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises

@@ -3,7 +3,7 @@
 // words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each; silent: [layer, head] of those
 // of each that give nothing
 // reshaped: the index of the one that merges by a reshape alone, if any does
-// text: what they go on with, {} for its ending; endings: to choose from, after lead; names: of the tellers; inks: letters of their colours
+// text: what they go on with, {} for its ending; endings: to choose from, after lead; own: whether they tell their own, too; names: of the tellers; inks: letters of their colours
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
@@ -76,11 +76,11 @@ export default {
       });
     }
 
-    const choices = [...endings, "a story of their own"].map((name, index) =>
-      button(name, () => start(index)),
-    );
+    const begun = endings.map((name, index) => button(name, () => start(index)));
+    const alone = button("a story of their own", () => start(endings.length));
+    const choices = data.own ? [...begun, alone] : begun;
     el.append(
-      element("div", { class: "aa-endings" }, lead, ...choices.slice(0, -1), "or", choices.at(-1)),
+      element("div", { class: "aa-endings" }, lead, ...begun, ...(data.own ? ["or", alone] : [])),
       element(
         "div",
         { class: "aa-aloud" },

@@ -25,6 +25,7 @@ def aloud(
     reshaped: int = -1,
     lead: str = "it was",
     inks: Sequence[str] = "hdnm",
+    own: bool = True,
     name: str,
 ) -> Output:
     """Show how models go on with a text, word after word; alive, with any of its endings.
@@ -44,6 +45,7 @@ def aloud(
         reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
         lead: words before the endings, alive.
         inks: the letters whose colours the words of each model have.
+        own: whether they can tell stories of their own, alive.
         name: the figure's name, see ``finish``.
     """
     step = len(tellers) + 2
@@ -75,6 +77,7 @@ def aloud(
         "text": text,
         "endings": list(endings),
         "lead": lead,
+        "own": own,
         "inks": list(inks[: len(tellers)]),
         "names": list(tellers),
     }
