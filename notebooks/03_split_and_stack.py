@@ -397,7 +397,7 @@ turned = cut_into(2)
 
 
 def look_at_home(module, given, found):
-    """Let head 1 of the last word look from the one who chases to the same animal at Anna's."""
+    """Turn head 1 of the last word from who chases to the same animal at Anna's."""
     wide = given[0] @ module.in_proj_weight.mT + module.in_proj_bias  # (b, n, 3 * h * d)
     (q, _), (k, _), (v, _) = (y.chunk(2, -1) for y in wide.chunk(3, -1))
     weights = (q[:, -1:] @ k.mT / 24**0.5).softmax(-1)  # (b, 1, n)

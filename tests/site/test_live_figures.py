@@ -1194,6 +1194,7 @@ def test_cut_or_uncut_the_dog_is_chased_or_not(visit):
     frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]")
     frame.nth(1).evaluate(ALONE)  # which leaves one frame
     expect(frame.locator(".aa-endings")).to_contain_text("who chases:")
+    expect(frame.locator(".aa-endings button")).to_have_text(["dog", "cat"])
     colour = "e => getComputedStyle(e).color"
     inks = [each.evaluate(colour) for each in frame.locator(".aa-aloud b").all()]
     assert inks[0] == "rgb(0, 103, 165)"

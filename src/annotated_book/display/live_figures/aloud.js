@@ -14,7 +14,7 @@ export default {
   async render({ model, el }) {
     const data = model.get("data");
     const { words, edge, longest, shapes, heads, silent, reshaped, layers } = data;
-    const { text, endings, lead, names, inks } = data;
+    const { text, endings, lead, names, inks, own: alone = true } = data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
     const weights = unpack(await answer.arrayBuffer(), shapes);
@@ -77,10 +77,10 @@ export default {
     }
 
     const begun = endings.map((name, index) => button(name, () => start(index)));
-    const alone = button("a story of their own", () => start(endings.length));
-    const choices = data.own ? [...begun, alone] : begun;
+    const theirs = button("a story of their own", () => start(endings.length));
+    const choices = alone ? [...begun, theirs] : begun;
     el.append(
-      element("div", { class: "aa-endings" }, lead, ...begun, ...(data.own ? ["or", alone] : [])),
+      element("div", { class: "aa-endings" }, lead, ...begun, ...(alone ? ["or", theirs] : [])),
       element(
         "div",
         { class: "aa-aloud" },
