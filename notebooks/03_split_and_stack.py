@@ -384,10 +384,9 @@ display.apart_and_summed(
 )
 
 # %% [markdown]
-# Head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, and what it tells depends on where the dog
-# stands. Found as the one who chases, 0.98, the dog is not chased: the answer is *cat*. Found at Anna's, 1.00, the
-# dog is free to be chased. Turn head 1 by hand from the one who chases to the same animal at Anna's, and this animal chases
-# itself.
+# Head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, and it matters where it finds him. As the
+# one who chases, 0.98: then the answer is *cat*. At Anna's, 1.00: then the dog is free to be chased. Turn head 1 by hand from
+# the one who chases to the same animal at Anna's, and this animal chases itself.
 
 # %% tags=["proof"]
 begun = [
