@@ -12,7 +12,7 @@
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
 # head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
-# the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in half a glass (why half, in a minute). What
+# the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in half a glass. What
 # comes home? Say it, then press *pour*.
 
 # %% tags=["fold-input"]
@@ -95,16 +95,16 @@ display.lukewarm(scenes, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
 # Any share but one half does it. But then comes a third scene, from which the same number comes home as from *warm cat*.
-# Whatever share you choose, there is such a scene: drag it by its ring, and its number stays. At a share of
-# 0.75<!-- setting --> one of them is *hot milk*, with a cat neither warm nor cold beside milk of 4.
+# Whatever share you choose, there is such a scene: drag it by its ring, and its number stays. Set the share to
+# 0.75<!-- setting -->, and at the right end of the slider *third scene* you find *hot milk*: the milk at 4, the cat
+# neither warm nor cold.
 #
 # One number cannot hold two unknowns. It says on which line a scene lies, but not where on the line. Now call in *a second
-# head*, with the shares exchanged. It has another line, and the two lines cross in one point. (Only at one half they are
-# the same line: two heads that look alike are one.)
+# head*, with the shares exchanged. It has another line, and the two lines cross in one point.
 #
-# Would a larger glass help the one head? Let each word pour in all four of its features:
+# Would a larger glass help the one head? At a share of 0.75, let each word pour in all four of its features:
 
-# %%
+# %% tags=["hide-input"]
 lean = torch.tensor([0.0, 0.75, 0.0, 0.25])  # the weights of drank, one per word
 mixes = torch.stack([lean @ scene(2, -2), lean @ scene(0, 4)])  # (2, 4)
 display.show(mixes, ["warm cat", "hot milk"], FEATURES)
@@ -115,10 +115,8 @@ display.show(mixes, ["warm cat", "hot milk"], FEATURES)
 #
 # $$w\,(X W_V) = (w X)\,W_V$$
 #
-# On the left, each word is turned into what it gives, and then all is poured together. On the right, the words themselves
-# are poured together first, and $W_V$ is given the mix. So whatever $W_V$ you choose, it only ever sees the mix $wX$. That
-# is the row of the table, and it is the same for both scenes. This holds as long as $w$ is the same in both, and it is,
-# since no key holds any warmth.
+# So whatever $W_V$ you choose, it only ever sees the mix $wX$. That is the row of the table, the same for both scenes. This
+# holds as long as $w$ is the same in both, and it is, since no key holds any warmth.
 
 # %% tags=["proof"]
 for _ in range(100):
@@ -138,8 +136,8 @@ print("✓ With a hundred random W_V, warm cat and hot milk still bring home the
 # | head 2 | *action* | *food* | *warmth* | *food* |
 #
 # The two glasses are put side by side, which is called **concatenation**. One matrix $W_O$ follows, with a row for each head:
-# it writes the number of head 1 under *animal*, and that of head 2 under *food*. In the row of *drank* these two columns are
-# free, and now say how warm the animal is, and how warm the food.
+# it writes the number of head 1 under *animal*, and that of head 2 under *food*, two columns that are free in the row of
+# *drank*.
 
 # %% tags=["hide-input"]
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
@@ -159,11 +157,9 @@ display.glasses(poured, ["cat", "milk"], name="two-glasses", writes=(w_o, FEATUR
 # ## A rematch for the word *it*
 #
 # The head of [the last chapter](01_one_head.ipynb#cell-id=thirsty-or-sweet) was right about *it* in five of six sentences.
-# Where milk and cream were *sweet*, no animal was about, and it said *animal* all the same. It was alone, and asked about
-# animals only. So give it a rival, the same head with *animal* and *food* exchanged. Two matrices change. In $W_O$ two
-# columns change places, so head 2 writes under *food*. In $W_K$ two rows do.
-# The query of *it* is (2, 1), as $W_Q$ makes it. So in head 1 a word scores 2 for each *animal* in it, in head 2 for each
-# *food*, and in both 1 for each *quality*. Both hand over *quality* alone. (`one` is the code of the last chapter.)
+# Where milk and cream were *sweet*, no animal was about, and it said *animal* all the same. So give it a rival, the same
+# head with *animal* and *food* exchanged: in $W_K$, so that head 2 finds foods, and in $W_O$, so that it writes under
+# *food*. Both hand over *quality* alone. (`one` is the code of the last chapter.)
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -180,60 +176,66 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Here are the six sentences again. The single head got five. Now there is a new rule, and no thin line: head 1 says *animal*, head 2
-# *food*, and the longer bar wins. How many will the two get? Say a number, then guess: over the words stands where head 1 looks
-# from *it*, under them where head 2 does.
+# Here are the six sentences again. Head 1 says *animal*, head 2 *food*, and the longer bar wins. The single head got five.
+# How many will the two get? Press your number.
+
 
 # %% tags=["hide-input"]
-less = one.W_K.clone()
-less[1, 0] = -1.0  # what is a food is no animal
-repairs = {
-    "as they are": one.W_K,
-    "subtract the rival's noun": less,
-}
-rivals, place = {}, one.WORDS.index("it")
+def scores_of_it(x: Tensor, number: float) -> Tensor:
+    """Score all words for "it", with this number at the rival's noun in W_K."""
+    w_k = one.W_K.clone()
+    w_k[1, 0] = number  # in head 1, how well a food is found
+    keys = torch.stack([x @ w_k, x @ w_k[SWAP]])             # (h, m, d)
+    return keys @ (x @ one.W_Q)[place] / w_k.size(1) ** 0.5  # (h, m)
+
+
+six, place = {}, one.WORDS.index("it")
 starts = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
-six = dict(zip(starts, (one.WORDS, one.CATS, one.MILK)))
-for repair, w_k in repairs.items():
-    rivals[repair] = {}
-    for start, words in six.items():
-        for answer, last in enumerate(("thirsty", "sweet")):
-            said = [*words[:-1], last]
-            looks, found, x = [], [], one.embed(said)
-            for key in (w_k, w_k[SWAP]):
-                mixed, weights = one.attend(x @ one.W_Q, x @ key, x @ one.W_V)
-                found.append((mixed @ one.W_O)[place, 0].item())
-                looks.append(dict(zip(said, weights[place].tolist())))
-            rivals[repair][f"{start} … {last}"] = found, answer, looks
-display.duel(rivals, ("animal", "food"), "What is “it”?", name="rematch")
+for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
+    for answer, last in enumerate(("thirsty", "sweet")):
+        x = one.embed(said := [*words[:-1], last])  # (8, 4)
+        scores = [scores_of_it(x, number) for number in (0, 1)]
+        six[f"{start} … {last}"] = said, answer, *scores, (x @ one.W_V)[:, 0]
+display.duel(six, ("animal", "food"), "the rival's noun", -1, name="rematch")
 
 # %% tags=["proof"]
-right = {
-    repair: sum((numbers[1] > numbers[0]) == answer for numbers, answer, _ in rows.values())
-    for repair, rows in rivals.items()
-}
-assert [*right.values()] == [4, 6]
-*_, repaired = rivals.values()
-assert all((numbers[0] > 0.5) == (answer == 0) for numbers, answer, _ in repaired.values())
-for start, words in six.items():
-    for last in ("thirsty", "sweet"):
-        received = two_heads(one.embed([*words[:-1], last]))[0][place, :2]  # (2,)
-        numbers, *_ = rivals["as they are"][f"{start} … {last}"]
-        torch.testing.assert_close(received, torch.tensor(numbers))
-print("✓ The first bars are what two_heads writes for “it”.")
+right = {}
+for numbers in torch.cartesian_prod(torch.arange(-4, 5) / 2, torch.arange(-4, 5) / 2):
+    found = []
+    for words, answer, *_, gives in six.values():
+        both = [scores_of_it(one.embed(words), z.item())[i] for i, z in enumerate(numbers)]
+        animal_says, food_says = (torch.stack(both).softmax(-1) @ gives).tolist()
+        found.append((animal_says - food_says) * (1 - 2 * answer) > 1e-6)
+    right[tuple(numbers.tolist())] = sum(found)
+assert right[0, 0] == 4
+assert all(count <= 5 for (i, j), count in right.items() if i == 0 or j == 0)
+assert all(right[i / 2, j / 2] == 6 for i in range(-4, 0) for j in range(-4, 0))
+for words, _, scores, _, gives in six.values():
+    received, _ = two_heads(one.embed(words))
+    torch.testing.assert_close(received[place, :2], scores.softmax(-1) @ gives)
+print("✓ At 0 the bars are what two_heads writes; no one number gets six, two below 0 do.")
 
 # %% [markdown]
-# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In
-# *cats … thirsty* there is no food that head 2 could look at, but for the bit in *it*. So *it* scores 3 there, its 2 for food and its 1 for quality,
-# and *thirsty* 2, for its quality. They get the weights 0.45 and 0.22. Both hand over quality, and 0.90 of *food* beats 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the
-# same way.
+# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
+# there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home their quality:
+# 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
 #
-# The rematch is lost, so mend it: press *subtract the rival's noun*. It changes one number in each $W_K$: the 0 of the rival's noun becomes −1, since an animal is no food. Six of
-# six. In *cats … thirsty*, head 2 now takes the animal off each score, twice: *it* has 1 of *animal*, and falls from 3 to
-# 1; *thirsty* has 2, and falls from 2 to −2. That leaves 0.40 of *food*, against 0.66.
+# An animal is no food, and the heads do not know it: in $W_K$, the row of the rival's noun holds a 0. Below the bars you can
+# change this number in each head. **Can you get all six by moving one slider alone?**
 #
-# More heads are not better by themselves: each has to look in the right place. In a model no one sets these numbers by
-# hand: training moves all of them at once, signs included.
+# <details><summary>What a number does</summary>
+#
+# No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at −1 it
+# is six. In *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 finds them no longer, and 0.40 of
+# *food* is left. With both at 1 the heads look for the same, and every sentence is a draw: two heads that look alike are
+# one.
+#
+# </details>
+#
+# More heads are not better by themselves: each has to look in the right place. In a model, training moves all these numbers
+# at once, and its heads differ, too. In the [model of chapter 13](13_trained_weights.ipynb), *it* of *the cat drank
+# milk because it was thirsty* gives the cat 0.47<!-- quoted --> and the milk 0.30<!-- quoted --> in one head, and
+# 0.13<!-- quoted --> and 0.18<!-- quoted --> in another.
 
 # %% [markdown]
 # ## A list of heads
@@ -310,7 +312,7 @@ display.show(counts, columns=["width of a head", "matrices", "numbers"])
 
 # %% [markdown]
 # Whatever h is, the heads have $3e^2$ numbers together, and $W_O$ has $e^2$. But one of eight compares words by 4 numbers and
-# brings home 4, where the single head has 32 of each. And with $3h + 1$ matrices, more products run one after the other.
+# brings home 4, where the single head has 32 of each.
 
 # %% tags=["proof"]
 pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
@@ -454,9 +456,8 @@ for cat, milk in scenes.values():
 display.show(torch.stack(rows), [*scenes], FEATURES)
 
 # %% [markdown]
-# Three scenes, three different rows. But the warmths went through the exponential of the softmax, and only a logarithm
-# gets them back exactly. What follows a head is a matrix, which can come close: a small piece of a curve is nearly
-# straight.
+# Three scenes, three different rows. A logarithm gets both warmths back from such a row. What follows a head is only a
+# matrix, which can come close: a small piece of a curve is nearly straight.
 
 # %% tags=["proof"]
 for cat, milk in GRID.tolist():

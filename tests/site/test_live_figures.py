@@ -316,7 +316,7 @@ def glasses(data):
 
 
 def lukewarm(data):
-    (_, first), (_, second) = data["scenes"]
+    (_, first), (_, second), _ = data["scenes"]
 
     def home(scene, *shares):
         mixes = [share * scene[0] + (1 - share) * scene[1] for share in shares]
@@ -337,6 +337,9 @@ def lukewarm(data):
     yield ("button", "a second head", ""), told, {}
     told = [f"cat 2.0, milk −4.0: {home((2, -4), 1, 0)}", apart]
     yield ("slider", "third scene", "Home"), told, {}
+    for _ in range(5):
+        yield ("slider", "cat's share", "ArrowLeft"), [apart], {}
+    yield ("slider", "third scene", "End"), ["hot milk (cat 0.0, milk 4.0): 1.00 and 3.00"], {}
 
 
 def mask_merger(data):
@@ -570,33 +573,27 @@ def rounds(data):
 
 
 def duel(data):
-    one, two = chapters.load("01_one_head"), chapters.load("02_two_heads")
-    names = data["sentences"]
-    bold, small = ".aa-stage [font-weight=bold]", ".aa-stage .aa-guessed"
-    yield None, ["Guess what the heads say"], {bold: [""] * 6, small: [""] * 6}
-    shown, guessed, rights, foreseen = [""] * 6, [""] * 6, 0, 0
-    beside = {f".aa-stage svg text:nth-of-type({bar})": [""] * 6 for bar in (1, 2)}
-    for done, place in enumerate((2, 0, 5), 1):
-        *beginning, _, last = names[place].split()
-        x = one.embed([*beginning, "because", "it", "was", last])  # (8, 4)
-        numbers = two.two_heads(x)[0][5, :2].tolist()
-        says = "food" if numbers[1] > numbers[0] else "animal"
-        right = (says == "animal") == (last == "thirsty")
-        rights, foreseen = rights + right, foreseen + (says == "food")
-        shown[place] = f"{says}, {'right' if right else 'wrong'}"
-        guessed[place] = f"your guess {'✓' if says == 'food' else '✗'}"
-        for found, number in zip(beside.values(), numbers, strict=True):
-            found[place] = f"{number:.2f}"
-        said = [" : ".join(f"{number:.2f}" for number in numbers) + f", {says}"]
-        said += [f"You foresaw {foreseen} of {done}; the heads are right in {rights} of {done}."]
-        moved = {bar: [*found] for bar, found in beside.items()}
-        marks = {bold: [*shown], small: [*guessed]}
-        yield ("button", f"food: {names[place]}", ""), said, marks | moved
-    assert rights < 2
-    (before, _), *repairs = data["rounds"]
-    for (repair, _), count in zip(repairs, (6,), strict=True):
-        yield ("button", repair, ""), [f"{repair}: right in {count} of 6."], {small: [""] * 6}
-    yield ("button", before, ""), ["You foresaw"], {bold: [*shown]}
+    bold = ".aa-stage [font-weight=bold]"
+    names = [each["name"] for each in data["sentences"]]
+    yield None, ["How many of the six will be right?"], {bold: [""] * 6}
+    said = ["You said 5. Right: 4 of 6.", f"Not right: {names[2]}; {names[5]}."]
+    says = ["animal ✓", "food ✓", "food ✗", "food ✓", "animal ✓", "animal ✗"]
+    first = {".aa-stage svg text:nth-of-type(1)": ["0.97", "0.19", "0.67", "0.11", "1.76", "0.90"]}
+    yield ("button", "5", ""), said, {bold: says} | first
+    one, two = (f"head {i}: the rival's noun" for i in (1, 2))
+    yield ("slider", two, "ArrowLeft"), ["Right: 5 of 6.", f"Not right: {names[5]}."], {}
+    yield ("slider", two, "Home"), ["Right: 5 of 6."], {}
+    yield ("slider", one, "ArrowLeft"), ["Right: 6 of 6. All six!"], {}
+    yield ("slider", two, "End"), ["Not right"], {}
+    for way in ("ArrowLeft", "ArrowLeft"):
+        yield ("slider", two, way), ["Right"], {}
+    for _ in range(2):
+        yield ("slider", one, "ArrowRight"), ["Right"], {}
+    yield (
+        ("slider", one, "ArrowRight"),
+        ["All draws: the heads look alike."],
+        {bold: ["a draw"] * 6},
+    )
 
 
 def unfolds(data):

@@ -468,22 +468,27 @@ def test_at_every_share_there_is_a_scene_to_confuse_a_head():
 
 
 def test_a_duel_counts_the_longer_bar():
-    looks = [{"a": 0.75, "&": 0.25, "b": 0.0}, {"a": 0.125, "&": 0.0, "b": 0.875}]
-    first = {"a & b": ((0.5, 0.2), 0, looks), "c": ((0.4, 0.6), 0, [{"c": 1.0}] * 2)}
-    second = {"a & b": ((0.9, 0.2), 0, looks), "c": ((1.0, 0.6), 0, [{"c": 1.0}] * 2)}
-    rounds = {"as is": first, "mended": second}
-    figure = display.duel(rounds, ("left", "right"), "Which?", name="try")
-    (_, rows), (_, mended) = given(figure)["rounds"]
-    assert [(row["says"], row["right"]) for row in rows] == [("left", True), ("right", False)]
-    assert all(row["right"] for row in mended)
-    assert "c: 0.40 of left and 0.60 of right, right, wrong. Most: head 1 " in figure.text
-    assert "head 1 looks at a 0.75, & 0.25; head 2 looks at b 0.88." in figure.text
-    assert "as is: 0.50 : 0.20, 0.40 : 0.60; right in 1 of 2." in figure.text
-    assert "mended: 0.90 : 0.20, 1.00 : 0.60; right in 2 of 2." in figure.text
+    zero = torch.tensor([[1.0, 0, -1], [0, 2, 1]])
+    one = torch.tensor([[0.0, 3, -1], [0, -2, 5]])
+    gives = torch.tensor([2.0, 0, 1])
+    sentences = {"a & b": (["a", "&", "b"], 0, zero, one, gives)}
+    figure = display.duel(sentences, ("left", "right"), "it", -1, name="try")
+    assert "a & b: 1.42 of left and 0.42 of right, left ✓." in figure.text
+    assert "With both numbers at −1: 1.94 : 0.01; right in 1 of 1." in figure.text
+    (kept,) = given(figure)["sentences"]
+    for number in (-1, 0, 0.5):
+        looks = (zero + number * (one - zero)).softmax(-1)
+        for i in range(2):
+            found = script("duel")("bring", kept["zero"][i], kept["one"][i], kept["gives"], number)
+            assert found[0] == pytest.approx(looks[i].tolist(), abs=1e-4)
+            assert found[1] == pytest.approx((looks[i] @ gives).item(), abs=1e-4)
     bars = parse(figure).select("rect[stroke]")
-    assert [float(bar["width"]) for bar in bars] == [x for row in rows for x in row["wide"]]
-    high = [float(bar["height"]) for bar in parse(figure).select("rect:not([stroke])")]
-    assert high == [12, 2, 4, 0, 0, 14, 16, 16]  # of 16, over each word and under it
+    brings = (zero.softmax(-1) @ gives).tolist()
+    assert [float(bar["width"]) for bar in bars] == pytest.approx(
+        [105 * x for x in brings], abs=0.1
+    )
+    swapped = {"a & b": (["a", "&", "b"], 1, zero, one, gives)}
+    assert "left ✗." in display.duel(swapped, ("left", "right"), "it", -1, name="try").text
 
 
 def test_a_net_says_how_far_off_it_is():

@@ -1,67 +1,67 @@
-// A game for two heads: the longer bar answers. The reader guesses, sees both, and then tries repairs on all sentences.
+// A game for two heads: the longer bar answers. The reader says how many will be right, then moves a number in each head.
 //
-// sentences: their texts; sides: what the two bars stand for; question: what is asked
-// rounds: of the heads as they are and after each repair a name, and of each sentence the bars' numbers as written
-//   (numbers) and as wide (wide), which of the sides is longer (says), whether that is right, how high each head's look
-//   at each of its words stands (looks), and why in words
-import { button, element, readout, svg } from "./host/figure.js";
+// sides: what the two bars stand for; number: what the slider of each head changes
+// sentences: of each its name, its words, which side is right, the scores of both heads where the number is 0 (zero) and
+//   where it is 1 (one), and what each word hands over (gives)
+// unit: the length of a bar of 1. A test compares what `bring` finds with Python's.
+import { button, element, readout, slider, svg } from "./host/figure.js";
 
 const [WIDE, HIGH, BAR] = [384, 92, 13]; // of a sentence's drawing, and of a bar in it
 const [LEFT, TOP, FULL] = [4, 58, 210]; // where bars begin, and how wide the longest is
-const [LETTER, LINE] = [8.1, 31]; // how wide a letter of the sentence is, and where it stands
+const [LETTER, LOOK, LINE] = [8.1, 16, 31]; // how wide a letter is, how high all attention, and its foot
+
+/** Give how much a head looks at each word, and what it brings home. */
+export function bring(zero, one, gives, number) {
+  const powers = zero.map((score, i) => Math.exp(score + number * (one[i] - score)));
+  const whole = powers.reduce((sum, power) => sum + power);
+  const looks = powers.map((power) => power / whole);
+  return [looks, looks.reduce((sum, look, i) => sum + look * gives[i], 0)];
+}
 
 export default {
   render({ model, el }) {
-    const { sentences, words, sides, question, rounds } = model.get("data");
-    const guesses = sentences.map(() => null);
-    const now = { round: 0 };
+    const { sides, number, sentences, unit } = model.get("data");
+    const now = { guess: null, numbers: [0, 0] };
     const said = readout();
-    const seen = (i) => now.round > 0 || guesses[i] !== null;
-    const show = (last) => {
-      const [name, rows] = rounds[now.round];
-      drawn.forEach(({ show }, i) => show(seen(i) ? rows[i] : null, now.round ? null : guesses[i]));
-      pressed.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.round)));
-      const open = rows.filter((_, i) => seen(i));
-      const score = `right in ${open.filter((row) => row.right).length} of ${open.length}.`;
-      const foreseen = rows.filter((row, i) => row.says === guesses[i]).length;
-      const row = rows[last];
-      const verdict =
-        row && `${row.numbers.join(" : ")}, ${row.says}, and that is ${right(row)}. ${row.why} `;
-      said.textContent = now.round
-        ? `${name}: ${score}`
-        : open.length
-          ? `${verdict ?? ""}You foresaw ${foreseen} of ${open.length}; the heads are ${score}`
-          : `${question} Guess what the heads say; the longer bar counts.`;
-    };
-    const drawn = sentences.map((sentence, i) => {
-      const drawing = draw(sentence, words[i]);
-      const choices = sides.map((side) => {
-        const each = button(side, () => {
-          if (guesses[i] !== null || now.round) return;
-          guesses[i] = side;
-          choices.forEach((other) => other.setAttribute("aria-disabled", "true"));
-          each.setAttribute("aria-pressed", "true");
-          show(i);
-        });
-        each.setAttribute("aria-label", `${side}: ${sentence}`);
-        each.setAttribute("aria-pressed", "false");
-        return each;
+    const drawn = sentences.map(draw);
+    const show = () => {
+      const open = now.guess !== null;
+      const rows = sentences.map(({ zero, one, gives, answer }) => {
+        const heads = zero.map((each, i) => bring(each, one[i], gives, now.numbers[i]));
+        const [a, b] = heads.map(([, brings]) => brings);
+        const says = Math.abs(a - b) < 1e-6 ? null : Number(b > a);
+        const verdict = says === null ? "a draw" : `${sides[says]} ${says === answer ? "✓" : "✗"}`;
+        return { looks: heads.map(([looks]) => looks), brings: [a, b], says, verdict, answer };
       });
-      const both = element("div", { class: "aa-guess" }, ...choices);
-      const root = element("div", { class: "aa-round" }, drawing.root, both);
-      return { root, show: drawing.show };
+      rows.forEach((row, i) => drawn[i].show(open ? row : null, unit));
+      const wrong = rows.flatMap((row, i) => (row.says === row.answer ? [] : [sentences[i].name]));
+      const draws = rows.every(({ says }) => says === null);
+      const all = draws ? "All draws: the heads look alike." : `Not right: ${wrong.join("; ")}.`;
+      guesses.forEach((each, i) => {
+        each.setAttribute("aria-pressed", String(now.guess === i + 3));
+        each.disabled = open;
+      });
+      knobs.style.visibility = open ? "visible" : "hidden";
+      said.textContent = open
+        ? `You said ${now.guess}. Right: ${6 - wrong.length} of 6. ${wrong.length ? all : "All six!"}`
+        : "How many of the six will be right?";
+    };
+    const guesses = [3, 4, 5, 6].map((each) => button(each, () => ((now.guess = each), show())));
+    const sliders = sides.map((_, i) => {
+      const move = (value) => ((now.numbers[i] = value), show());
+      const say = (value) => value.toFixed(1).replace("-", "−");
+      const label = `head ${i + 1}: ${number}`;
+      return slider({ label, min: -2, max: 2, step: 0.5, value: 0, say, move }).label;
     });
-    const pressed = rounds.map(([name], i) => button(name, () => ((now.round = i), show())));
-    const repairs = element("div", { class: "aa-controls aa-endings" }, "the heads", ...pressed);
-    const board = element("div", { class: "aa-score" }, ...drawn.map(({ root }) => root), repairs);
-    el.append(board, said);
+    const knobs = element("div", { class: "aa-knobs" }, ...sliders);
+    const ask = element("div", { class: "aa-controls aa-endings" }, "right will be", ...guesses);
+    const board = element("div", { class: "aa-score" }, ...drawn.map(({ root }) => root));
+    el.append(board, ask, knobs, said);
     show();
   },
 };
 
-const right = (row) => (row.right ? "right" : "wrong");
-
-function draw(sentence, words) {
+function draw({ name, words }) {
   let x = LEFT;
   const looks = words.map((word) => {
     const wide = LETTER * word.length;
@@ -73,41 +73,31 @@ function draw(sentence, words) {
     return { text, both };
   });
   const bars = ["h", "d"].map((letter, i) => {
-    const look = {
-      fill: `var(--aa-${letter})`,
-      stroke: `var(--aa-${letter})`,
-      "fill-opacity": 0.4,
-    };
+    const ink = `var(--aa-${letter})`;
+    const look = { fill: ink, stroke: ink, "fill-opacity": 0.4 };
     return svg("rect", { x: LEFT, y: TOP + (BAR + 3) * i, height: BAR, width: 0, ...look });
   });
   const numbers = bars.map((_, i) => svg("text", { y: TOP + (BAR + 3) * i + 11, "font-size": 12 }));
-  const verdict = svg("text", { x: LEFT + FULL + 50, y: TOP + 12, "font-weight": "bold" });
-  const guessed = svg("text", {
-    x: LEFT + FULL + 50,
-    y: TOP + 29,
-    "font-size": 12,
-    class: "aa-guessed",
-  });
+  const verdict = svg("text", { x: LEFT + FULL + 50, y: TOP + 20, "font-weight": "bold" });
   const view = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", fill: "currentColor" };
-  const seen = looks.flatMap(({ text, both }) => [text, ...both]);
-  const root = svg("svg", { ...view, "font-size": 14 }, ...bars, ...numbers, verdict, guessed);
-  root.append(...seen);
-  const show = (row, guess) => {
+  const root = svg("svg", { ...view, "font-size": 14 }, ...bars, ...numbers, verdict);
+  root.append(...looks.flatMap(({ text, both }) => [text, ...both]));
+  const show = (row, unit) => {
     bars.forEach((bar, i) => {
+      const wide = row ? unit * row.brings[i] : 0;
       bar.setAttribute("visibility", row ? "visible" : "hidden");
-      bar.style.width = `${row ? row.wide[i] : 0}px`;
-      numbers[i].textContent = row ? row.numbers[i] : "";
-      numbers[i].setAttribute("x", LEFT + 6 + (row ? row.wide[i] : 0));
+      bar.style.width = `${wide}px`;
+      numbers[i].textContent = row ? row.brings[i].toFixed(2) : "";
+      numbers[i].setAttribute("x", LEFT + 6 + wide);
     });
     looks.forEach(({ both: [over, under] }, i) => {
-      const [high, low] = row ? row.looks.map((look) => look[i]) : [0, 0];
+      const [high, low] = row ? row.looks.map((look) => LOOK * look[i]) : [0, 0];
       over.style.cssText = `y: ${LINE - 12 - high}px; height: ${high}px`;
       under.style.cssText = `y: ${LINE + 5}px; height: ${low}px`;
     });
-    verdict.textContent = row ? `${row.says}, ${right(row)}` : "";
-    guessed.textContent = guess ? `your guess ${guess === row.says ? "✓" : "✗"}` : "";
-    const told = row ? `: ${row.numbers.join(" and ")}, ${verdict.textContent}. ${row.why}` : "";
-    root.setAttribute("aria-label", `${sentence}${told}`);
+    verdict.textContent = row ? row.verdict : "";
+    const told = row ? `: ${numbers.map((each) => each.textContent).join(" and ")}, ` : "";
+    root.setAttribute("aria-label", `${name}${told}${verdict.textContent}`);
   };
   return { root, show };
 }

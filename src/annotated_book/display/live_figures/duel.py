@@ -1,8 +1,10 @@
-"""A game for two heads: the longer of two bars answers, the reader guesses first, and repairs."""
+"""A game for two heads: the longer of two bars answers; a number in each head can be moved."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
+
+from torch import Tensor
 
 from annotated_book.display._html import Output, figure, told
 from annotated_book.display._live import live
@@ -11,75 +13,80 @@ from annotated_book.display._live import live
 WIDE, HIGH, BAR = 384, 92, 13
 LEFT, TOP, FULL = 4, 58, 210
 LETTER, LOOK, LINE = 8.1, 16, 31  # how wide, of fixed width; how high all attention is; its foot
-Answer = tuple[Sequence[float], int, Sequence[Mapping[str, float]]]
+Sentence = tuple[Sequence[str], int, Tensor, Tensor, Tensor]
 
 
 def duel(
-    rounds: Mapping[str, Mapping[str, Answer]], sides: Sequence[str], question: str, *, name: str
+    sentences: Mapping[str, Sentence],
+    sides: Sequence[str],
+    number: str,
+    mended: float,
+    *,
+    name: str,
 ) -> Output:
-    """Show what two heads answer to each sentence; alive, the reader guesses, and tries repairs.
+    """Show what two heads answer to each sentence; alive, the reader moves a number in each head.
 
     Args:
-        rounds: the heads as they are, and after each repair, by name; of each sentence what the two
-            heads bring home, which of the two sides is right, and how much each looks at each word.
+        sentences: by name, of each its words, which of the two sides is right, the scores (2, m) of
+            both heads where the number is 0 and where it is 1, and what each word hands over, (m,).
         sides: what the bars of head 1 and head 2 stand for.
-        question: what is answered.
+        number: what the number is called.
+        mended: a second number, for which the picture's words tell what the heads bring home.
         name: the figure's name, see ``finish``.
     """
-    most = max(max(numbers) for each in rounds.values() for numbers, *_ in each.values())
-    unit = FULL / most
-    played: list[tuple[str, list[dict[str, Any]]]] = [
-        (
-            which,
-            [
-                {
-                    "numbers": [f"{number:.2f}" for number in numbers],
-                    "wide": [round(unit * number, 1) for number in numbers],
-                    "says": sides[_longer(numbers)],
-                    "right": _longer(numbers) == answer,
-                    "looks": [[round(LOOK * w, 1) for w in look.values()] for look in looks],
-                    "why": _why(looks),
-                }
-                for numbers, answer, looks in sentences.values()
-            ],
-        )
-        for which, sentences in rounds.items()
-    ]
-    (_, rows), first = played[0], next(iter(rounds.values()))
-    names, words = list(first), [list(looks[0]) for *_, looks in first.values()]
+    rows = [_answer(0, sides, *each) for each in sentences.values()]
+    unit = FULL / 2  # nobody hands over more than 2
+    words = [said for said, *_ in sentences.values()]
     drawn = "".join(_row(HIGH * i, *each) for i, each in enumerate(zip(words, rows, strict=True)))
     lines = [
         f"{sentence}: {row['numbers'][0]} of {sides[0]} and {row['numbers'][1]} of {sides[1]}, "
-        f"{_verdict(row)}. {row['why']}"
-        for sentence, row in zip(names, rows, strict=True)
+        f"{row['verdict']}."
+        for sentence, row in zip(sentences, rows, strict=True)
     ]
-    for which, each in played:
-        shown = ", ".join(" : ".join(row["numbers"]) for row in each)
-        right = sum(row["right"] for row in each)
-        lines.append(f"{which}: {shown}; right in {right} of {len(each)}.")
-    alt = " ".join([question, *lines])
+    after = [_answer(mended, sides, *each) for each in sentences.values()]
+    shown = ", ".join(" : ".join(row["numbers"]) for row in after)
+    right = sum("✓" in row["verdict"] for row in after)
+    told_number = f"{mended:g}".replace("-", "−")
+    lines.append(f"With both numbers at {told_number}: {shown}; right in {right} of {len(after)}.")
+    alt = " ".join(lines)
     still = (
         f'<div class="aa-score" role="img" aria-label="{escape(alt)}"><svg '
         f'viewBox="0 0 {WIDE} {HIGH * len(rows)}" aria-hidden="true" fill="currentColor" '
         f'font-size="14">{drawn}</svg></div>'
     )
     content = told(still, "<br>".join(map(escape, lines)))
-    data = {"sentences": names, "words": words, "sides": list(sides), "question": question}
-    return live(figure(name, content, alt), "duel", data | {"rounds": played}, room=(690, 960))
+    given = [
+        {"name": which, "words": list(said), "answer": answer}
+        | {"zero": _rounded(zero), "one": _rounded(one), "gives": _rounded(gives)}
+        for which, (said, answer, zero, one, gives) in sentences.items()
+    ]
+    data = {"sides": list(sides), "number": number, "sentences": given, "unit": unit}
+    return live(figure(name, content, alt), "duel", data, room=(460, 800))
 
 
-def _longer(numbers: Sequence[float]) -> int:
-    return int(numbers[1] > numbers[0])
+def _rounded(x: Tensor) -> Any:
+    return x.double().round(decimals=4).tolist()
 
 
-def _verdict(row: Mapping[str, Any]) -> str:
-    return f"{row['says']}, {'right' if row['right'] else 'wrong'}"
-
-
-def _why(looks: Sequence[Mapping[str, float]]) -> str:
-    """Say at which words each head looks most."""
-    most = [", ".join(f"{word} {w:.2f}" for word, w in look.items() if w > 0.2) for look in looks]
-    return f"Most: {'; '.join(f'head {i} looks at {each}' for i, each in enumerate(most, 1))}."
+def _answer(
+    number: float,
+    sides: Sequence[str],
+    words: Sequence[str],
+    answer: int,
+    zero: Tensor,
+    one: Tensor,
+    gives: Tensor,
+) -> dict[str, Any]:
+    """Say what the heads bring home with this number in both, and whether that is right."""
+    looks = (zero + number * (one - zero)).softmax(-1)  # (2, m)
+    brings = (looks @ gives).tolist()
+    says = int(brings[1] > brings[0])
+    return {
+        "numbers": [f"{each:.2f}" for each in brings],
+        "wide": [round(FULL / 2 * each, 1) for each in brings],
+        "looks": [[round(LOOK * w, 1) for w in look] for look in looks.tolist()],
+        "verdict": f"{sides[says]} {'✓' if says == answer else '✗'}",
+    }
 
 
 def _row(y: int, words: Sequence[str], row: Mapping[str, Any]) -> str:
@@ -103,5 +110,5 @@ def _row(y: int, words: Sequence[str], row: Mapping[str, Any]) -> str:
             f"{row['numbers'][i]}</text>"
         )
     return drawn + (
-        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 12}" font-weight="bold">{_verdict(row)}</text>'
+        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 20}" font-weight="bold">{row["verdict"]}</text>'
     )

@@ -1,6 +1,6 @@
 // Lukewarm: a scene is a point, the warmths of cat and milk; a head brings home one mix of the two.
 //
-// names: of the two numbers; scenes: two of them, each a name and its numbers; they stay where they are
+// names: of the two numbers; scenes: each a name and its numbers; two stay where they are, the last is named when met
 // share: of the first, in the mix of head 1; head 2 has them the other way round
 // The reader leans the head until it tells the two apart. A third scene then lies on the line of the first, whatever
 // the share, and can be dragged along it: head 1 brings home the same from both, and head 2 does not.
@@ -36,14 +36,17 @@ const said = (number, digits = 1) =>
 
 export default {
   render({ model, el }) {
-    const { names, scenes, share, reach } = model.get("data");
+    const { names, share, reach, scenes: given } = model.get("data");
+    const [scenes, known] = [given.slice(0, 2), given[2]];
     const [[called, first]] = scenes;
     const now = { share, part: null, heads: 1 }; // part: of its line, where the third scene is
     const third = () => {
       const [low, high] = ends(first, now.share, reach);
       const place = low.map((number, i) => number + now.part * (high[i] - number));
       const at = along(first, now.share, place, reach);
-      return [names.map((name, i) => `${name} ${said(at[i])}`).join(", "), at];
+      const met = at.every((number, i) => number === known[1][i]);
+      const where = names.map((name, i) => `${name} ${said(at[i])}`).join(", ");
+      return [met ? `${known[0]} (${where})` : where, at, met && known[0]];
     };
     const show = () => {
       const all = now.part === null ? scenes : [...scenes, third()];
@@ -138,7 +141,9 @@ function drawPlane(names, reach, go) {
     const [, [u, v]] = all[2];
     handle.setAttribute("transform", `translate(${x(u)} ${y(v)})`);
     const side = { "text-anchor": u < 0 ? "start" : "end" };
-    drawn.append(written(homes[2], x(u) + (u < 0 ? 3 : -3), y(v) + (v > 2 ? 34 : -24), side));
+    const [aside, below] = [x(u) + (u < 0 ? 3 : -3), y(v) + (v > 2 ? 34 : -24)];
+    drawn.append(written(homes[2], aside, below, side));
+    if (all[2][2]) drawn.append(written(all[2][2], aside, below + 16, side));
   };
   return { root, show };
 }

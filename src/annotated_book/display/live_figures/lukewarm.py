@@ -60,7 +60,7 @@ def lukewarm(
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {
         "names": list(names),
-        "scenes": [[what, list(place)] for what, place in [*scenes.items()][:2]],
+        "scenes": [[what, list(place)] for what, place in scenes.items()],
         **{"share": start, "reach": _REACH},
     }
     return live(static, "lukewarm", data, room=(356, 620))
