@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *12 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
+# *11 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -196,7 +196,7 @@ for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
         x = one.embed(said := [*words[:-1], last])  # (8, 4)
         scores = [scores_of_it(x, number) for number in (0, 1)]
         six[f"{start} … {last}"] = said, answer, *scores, (x @ one.W_V)[:, 0]
-display.duel(six, ("animal", "food"), "the rival's noun", -1, name="rematch")
+display.duel(six, ("animal", "food"), "the number of the rival's noun", -1, name="rematch")
 
 # %% tags=["proof"]
 right = {}

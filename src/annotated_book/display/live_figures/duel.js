@@ -50,10 +50,10 @@ export default {
     const sliders = sides.map((_, i) => {
       const move = (value) => ((now.numbers[i] = value), show());
       const say = (value) => value.toFixed(1).replace("-", "−");
-      const label = `head ${i + 1}: ${number}`;
-      return slider({ label, min: -2, max: 2, step: 0.5, value: 0, say, move }).label;
+      return slider({ label: `head ${i + 1}`, min: -2, max: 2, step: 0.5, value: 0, say, move })
+        .label;
     });
-    const knobs = element("div", { class: "aa-knobs" }, ...sliders);
+    const knobs = element("div", { class: "aa-knobs" }, `${number}:`, ...sliders);
     const ask = element("div", { class: "aa-controls aa-endings" }, "right will be", ...guesses);
     const board = element("div", { class: "aa-score" }, ...drawn.map(({ root }) => root));
     el.append(board, ask, knobs, said);

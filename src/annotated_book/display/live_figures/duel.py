@@ -61,7 +61,7 @@ def duel(
         for which, (said, answer, zero, one, gives) in sentences.items()
     ]
     data = {"sides": list(sides), "number": number, "sentences": given, "unit": unit}
-    return live(figure(name, content, alt), "duel", data, room=(460, 800))
+    return live(figure(name, content, alt), "duel", data, room=(450, 830))
 
 
 def _rounded(x: Tensor) -> Any:
