@@ -209,6 +209,7 @@ for numbers in torch.cartesian_prod(torch.arange(-4, 5) / 2, torch.arange(-4, 5)
     right[tuple(numbers.tolist())] = sum(found)
 assert right[0, 0] == 4
 assert all(count <= 5 for (i, j), count in right.items() if i == 0 or j == 0)
+assert all(right[i / 2, 0] == right[0, i / 2] == 5 for i in range(-4, 0))
 assert all(right[i / 2, j / 2] == 6 for i in range(-4, 0) for j in range(-4, 0))
 for words, _, scores, _, gives in six.values():
     received, _ = two_heads(one.embed(words))

@@ -61,7 +61,7 @@ def duel(
         for which, (said, answer, zero, one, gives) in sentences.items()
     ]
     data = {"sides": list(sides), "number": number, "sentences": given, "unit": unit}
-    return live(figure(name, content, alt), "duel", data, room=(450, 830))
+    return live(figure(name, content, alt), "duel", data, room=(450, 730))
 
 
 def _rounded(x: Tensor) -> Any:
@@ -110,5 +110,6 @@ def _row(y: int, words: Sequence[str], row: Mapping[str, Any]) -> str:
             f"{row['numbers'][i]}</text>"
         )
     return drawn + (
-        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 20}" font-weight="bold">{row["verdict"]}</text>'
+        f'<text x="{LEFT + FULL + 50}" y="{y + TOP + 20}" font-weight="bold">'
+        f"{row['verdict']}</text>"
     )
