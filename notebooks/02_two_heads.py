@@ -177,7 +177,8 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 # %% [markdown]
 # Here are the six sentences again. Head 1 says *animal*, head 2 *food*, and the longer bar wins. The single head got five.
-# How many will the two get? Press your number.
+# How many will the two get? Press your number. Then you see, over the words, where head 1 looks from *it*, and under
+# them, where head 2 does.
 
 
 # %% tags=["hide-input"]
