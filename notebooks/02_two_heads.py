@@ -186,8 +186,9 @@ def scores_of_it(x: Tensor, number: float) -> Tensor:
     """Score all words for "it", with this number at the rival's noun in W_K."""
     w_k = one.W_K.clone()
     w_k[1, 0] = number  # in head 1, how well a food is found
-    keys = torch.stack([x @ w_k, x @ w_k[SWAP]])             # (h, m, d)
-    return keys @ (x @ one.W_Q)[place] / w_k.size(1) ** 0.5  # (h, m)
+    keys = torch.stack([x @ w_k, x @ w_k[SWAP]])  # (h, m, d)
+    query = (x @ one.W_Q)[one.WORDS.index("it")]  # (d,)
+    return keys @ query / w_k.size(1) ** 0.5      # (h, m)
 
 
 six, place = {}, one.WORDS.index("it")
