@@ -25,48 +25,43 @@ one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 
-def cut_into(num_heads: int, off: int | None = None) -> nn.Module:
-    """Load the storyteller, cut into heads, of which one of layer 2 may be off."""
+def cut_into(num_heads: int, above: int = 0, off: tuple[int, ...] = ()) -> nn.Module:
+    """Load the storyteller, cut into heads, layer 2 perhaps into others, some of them off."""
     ten = chapters.load("10_a_little_world")
     model = ten.Storyteller(h=num_heads)
     model.load_state_dict(ten.shipped().state_dict())
-    if off is not None:
-        attention = model.layers.layers[1].self_attn
-        w_o = attention.out_proj.weight.data  # transposed: (e, h * d)
-        w_o.unflatten(1, (num_heads, -1))[:, off] = 0
+    if above:
+        model.layers.layers[1] = cut_into(above).layers.layers[1]
+    w_o = model.layers.layers[1].self_attn.out_proj.weight.data  # transposed: (e, h * d)
+    w_o.unflatten(1, (above or num_heads, -1))[:, list(off)] = 0
     return model
 
 
 # %% tags=["hide-input"]
 GO_ON = "the cat drank milk because it was {} . so the"
-INKS = {
-    (1,): "b",
-    (2, 0): "d",
-    (2, 1): "h",
-}  # grey is uncut; of a lost head the other's colour
+COUNTS = {"1 head, uncut": 1, "2 heads": 2, "4 heads": 4, "8 heads": 8}
+SHAPES = {name: x.shape for name, x in cut_into(1).state_dict().items()}
 
 
-def read_aloud(tellers: dict[str, tuple], text: str, endings: list[str], **kwargs):
-    """Let storytellers go on with a text, each by its heads, and the one that is off."""
-    ten, model = chapters.load("10_a_little_world"), cut_into(1)
+def read_aloud():
+    """Let storytellers go on with the sentences, each by its heads."""
+    ten = chapters.load("10_a_little_world")
     return display.aloud(
-        {name: cut_into(*cut) for name, cut in tellers.items()},
+        {name: cut_into(count) for name, count in COUNTS.items()},
         ten.WORDS,
-        text,
-        endings,
-        shapes={name: x.shape for name, x in model.state_dict().items()},
+        GO_ON,
+        ["sweet", "thirsty"],
+        shapes=SHAPES,
         layers=2,
-        heads=[h for h, *_ in tellers.values()],
-        silent=[[(1, head) for head in off] for _, *off in tellers.values()],
+        heads=[*COUNTS.values()],
         longest=ten.LONGEST,
         edge=ten.EDGE,
-        inks=[INKS.get(cut, "n") for cut in tellers.values()],
-        **kwargs,
+        inks="bnnn",  # grey is uncut
+        name="how-many-heads",
     )
 
 
-COUNTS = {"1 head, uncut": (1,), "2 heads": (2,), "4 heads": (4,), "8 heads": (8,)}
-read_aloud(COUNTS, GO_ON, ["sweet", "thirsty"], name="how-many-heads")
+read_aloud()
 
 # %% [markdown]
 # It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
@@ -123,9 +118,9 @@ def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
 
 
 # %% tags=["hide-input"]
-cuts = {h: examine(cut_into(h)) for (h,) in COUNTS.values()}
+cuts = {h: examine(cut_into(h)) for h in COUNTS.values()}
 shares = {}
-for name, (count,) in COUNTS.items():
+for name, count in COUNTS.items():
     *_, possible, itself, pairs = cuts[count][0]
     shares[name] = [f"{possible:.0%}", f"{itself / pairs:.0%}"]
 display.show(shares, columns=["stories possible", "to itself"])
@@ -268,40 +263,44 @@ print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals t
 # %% [markdown]
 # ## The dog and the cat
 #
-# Back to the first story. Who is chased depends on who chases:
-#
-# > anna had a dog and a cat . the **dog** chased the …
-# >
-# > anna had a dog and a cat . the **cat** chased the …
-#
-# Press *dog*, then *cat*. Two of the storytellers have lost a head of their second layer: what it gives is 0.
-
-# %% tags=["hide-input"]
-CHASED = "anna had a dog and a cat . the {} chased the"
-LOSSES = {"2 heads": (2,), "head 1 off": (2, 0), "head 2 off": (2, 1), "uncut": (1,)}
-read_aloud(
-    LOSSES, CHASED, ["dog", "cat"], lead="who chases:", own=False, name="cut-or-uncut"
-)
-
-# %% [markdown]
-# With both heads, the storyteller names the other animal. Uncut, the dog is chased, whoever chases. Which head, lost,
-# lets animals chase themselves? Choose, then look at all 60 such beginnings, with any two of the six animals:
+# Back to the storyteller, which was trained with two heads. Whom the dog chases depends on who Anna's other animal is,
+# and the word after *chased the* has to come from there. Which of the two heads of layer 2, switched off, lets animals
+# chase themselves?
 #
 # <details name="knows"><summary>Head 1.</summary>
 #
-# Right. Without head 1 many of the chasers chase themselves.
+# Right. With head 1 off, 28 of 60 chasers chase themselves.
 #
 # </details>
 # <details name="knows"><summary>Head 2.</summary>
 #
-# Without head 2, none does. Now and then an animal comes in that Anna never had.
+# With head 2 off, none does. But 5 of 60 chase an animal that Anna never had.
 #
 # </details>
 # <details name="knows"><summary>Either: it takes both.</summary>
 #
-# Without head 2, none does, so head 1 alone is enough for that.
+# Head 1 alone is enough for that: with head 2 off, none does.
 #
 # </details>
+#
+# Choose, then switch. A head that is off gives 0. The 60 beginnings are those with any two of the six animals:
+
+
+# %% tags=["hide-input"]
+CHASED = "anna had a {} and a {} . the {} chased the"
+SWITCHES = {
+    "both heads": (2, 2),
+    "head 1 off": (2, 2, (0,)),
+    "head 2 off": (2, 2, (1,)),
+    "both off": (2, 2, (0, 1)),
+    "uncut": (2, 1),
+}
+
+
+def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
+    """Begin a story of Anna's two animals, up to the one that something is done to."""
+    begun = CHASED.format(pet, other, actor).replace("chased", verb)
+    return ["/", *begun.split()]
 
 
 # %% tags=["hide-input"]
@@ -312,17 +311,15 @@ def next_words(model: nn.Module, texts: list[list[str]]) -> list[str]:
         return [ten.WORDS[i] for i in model(ten.as_ids(texts))[:, -1].argmax(-1)]
 
 
-def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
-    """Begin a story of Anna's two animals, up to the one that something is done to."""
-    return f"/ anna had a {pet} and a {other} . the {actor} {verb} the".split()
+def beginnings() -> list[tuple[str, str, str]]:
+    """List 60 times Anna's two animals, and the one who chases."""
+    animals = chapters.load("10_a_little_world").ANIMALS
+    return [(a, b, who) for a in animals for b in animals if a != b for who in (a, b)]
 
 
 def faults(model: nn.Module) -> list[int]:
     """Count in 60 stories: right, the chaser itself, an animal that Anna does not have."""
-    animals = chapters.load("10_a_little_world").ANIMALS
-    begun = [
-        (a, b, who) for a in animals for b in animals if a != b for who in (a, b)
-    ]  # 60 of them
+    begun = beginnings()
     said = next_words(model, [had(*each) for each in begun])
     itself = sum(word == who for word, (*_, who) in zip(said, begun))
     strange = sum(word not in (a, b) for word, (a, b, _) in zip(said, begun))
@@ -330,109 +327,57 @@ def faults(model: nn.Module) -> list[int]:
 
 
 # %% tags=["hide-input"]
-lost = {name: faults(cut_into(*cut)) for name, cut in LOSSES.items()}
-display.show(
-    lost, columns=["right", "chases itself", "Anna has no such animal"], corner="of 60"
-)
-
-# %% tags=["proof"]
-assert lost["2 heads"] == [60, 0, 0]
-assert lost["uncut"] == [30, 30, 0]
-without_1 = next_words(cut_into(2, 0), [had("dog", "cat", who) for who in ("dog", "cat")])
-assert without_1 == ["cat", "cat"]
-assert lost["head 1 off"][2] == 0 < 20 < lost["head 1 off"][1]
-assert lost["head 2 off"][1] == 0 < lost["head 2 off"][2] < 10
-print("✓ Without head 1 animals chase themselves; without head 2 some are not Anna's.")
-
-# %% [markdown]
-# Head 2 is missed in 5 stories only. What does the last word, *the*, look at in the second layer: through head 1, through
-# head 2, and with this layer alone uncut?
-
-
-# %% tags=["hide-input"]
-def uncut_above() -> nn.Module:
-    """Load the storyteller, with one head in its second layer, and two in its first."""
-    model = cut_into(2)
-    model.layers.layers[1] = cut_into(1).layers.layers[1]
-    return model
-
-
-def sums_above(text: list[str]) -> Tensor:
-    """Compare the last word with all of them, head by head, in the second layer."""
-    ten, model, heard = chapters.load("10_a_little_world"), cut_into(2), []
-    attention = model.layers.layers[1].self_attn
-    attention.register_forward_pre_hook(lambda module, given: heard.append(given[0]))
-    with torch.no_grad():
-        model(ten.as_ids([text]))
-        wide = heard[0] @ attention.in_proj_weight.mT + attention.in_proj_bias
-        q, k = (torch.stack(y[0].chunk(2, -1)) for y in wide.chunk(3, -1)[:2])
-    return (q[:, -1:] @ k.mT)[:, 0]
-
-
-# %% tags=["hide-input"]
-chased = {f"the {who} chased the …": had("dog", "cat", who) for who in ("dog", "cat")}
-apart = {title: sums_above(text) for title, text in chased.items()}
-storytellers = [cut_into(2), uncut_above()]
-says = [next_words(model, [*chased.values()]) for model in storytellers]
-display.apart_and_summed(
-    apart,
-    dict.fromkeys(chased, (4, 7, 10)),
-    ["Anna’s dog", "Anna’s cat", "who chases"],
-    24,
-    dict(zip(chased, zip(*says))),
+lost = {name: faults(cut_into(*cut)) for name, cut in SWITCHES.items()}
+display.who_chases(
+    lost,
+    ten.WORDS,
+    CHASED,
+    animals=ten.ANIMALS,
+    pets=["dog", "cat"],
+    shapes=SHAPES,
+    edge=ten.EDGE,
     name="who-chases",
 )
 
 # %% [markdown]
-# Head 2 looks at the two that Anna has, and takes both. Head 1 looks for the dog, and it matters where it finds him. As the
-# one who chases, 0.98: then the answer is *cat*. At Anna's, 1.00: then the dog is free to be chased. Turn head 1 by hand from
-# the one who chases to the same animal at Anna's, and this animal chases itself.
-
-# %% tags=["proof"]
-begun = [
-    had(a, b, who) for a in ten.ANIMALS for b in ten.ANIMALS if a != b for who in (a, b)
-]
-turned = cut_into(2)
-
-
-def look_at_home(module, given, found):
-    """Turn head 1 of the last word from who chases to the same animal at Anna's."""
-    wide = given[0] @ module.in_proj_weight.mT + module.in_proj_bias  # (b, n, 3 * h * d)
-    (q, _), (k, _), (v, _) = (y.chunk(2, -1) for y in wide.chunk(3, -1))
-    weights = (q[:, -1:] @ k.mT / 24**0.5).softmax(-1)  # (b, 1, n)
-    homes = [text.index(text[10], 0, 9) for text in looked]
-    change = (torch.eye(weights.size(-1))[homes][:, None] - weights) @ v
-    found[0][:, -1:] += change @ module.out_proj.weight.mT[:24]
-    return found
-
-
-turned.layers.layers[1].self_attn.register_forward_hook(look_at_home)
-looked = [text for text in begun if sums_above(text)[0].argmax() == 10]
-assert next_words(turned, looked) == [text[10] for text in looked]
-assert len(looked) == 30
-print(
-    "✓ So it is in all 30 beginnings, of 60, in which head 1 looks at the one who chases."
-)
-
-# %% [markdown]
-# Uncut, the two sums of a word become one: 113.3 + 55.7 = 169.0 for Anna's dog. In both stories nearly all weight goes to
-# Anna's dog, so the dog is chased, whoever chases. Two heads need two sets of weights, and **that is what the cut keeps apart.**
+# Head 2 looks at the two that Anna has. Head 1 looks for *one* of them, here the dog, and it matters where it finds him:
+# as the one who chases, or at Anna's, where he is free to be chased. Which of the two it looks for depends on the pair:
+# with a cat and a horse, it is the cat.
+#
+# Now press *uncut*, and then *dog* and *cat*. The two sums of each word become one, so there is one set of weights for
+# both questions. It goes to Anna's dog, whoever chases. Two questions need two sets of weights, and **that is what the cut
+# keeps apart.**
 
 
 # %% tags=["proof"]
-three, anna = ["chased", "feared", "carried"], chapters.load("10_a_little_world").ANIMALS
-pairs = [(a, b, verb) for a in anna for b in anna if a != b for verb in three]
-said = {}
-for cut, model in zip((True, False), storytellers):
-    first, second = (
-        next_words(model, [had(*pair, pair[i], verb) for *pair, verb in pairs])
-        for i in (0, 1)
-    )
-    said[cut] = [*zip(first, second)]
-assert said[True] == [(b, a) for a, b, _ in pairs]
-assert all(one == other for one, other in said[False])
-assert says == [["cat", "dog"], ["dog", "dog"]]
-print("✓ So it is for all 30 pairs of animals, and three verbs: uncut, alike whoever acts.")
+def looks(text: list[str], count: int) -> Tensor:
+    """Give the weights of the last word in layer 2, which is cut into so many heads."""
+    model, heard = cut_into(2, count), []
+    attention = model.layers.layers[1].self_attn
+    attention.register_forward_pre_hook(lambda module, given: heard.append(given[0]))
+    next_words(model, [text])
+    wide = heard[0] @ attention.in_proj_weight.mT + attention.in_proj_bias
+    q, k = (torch.stack(y[0].chunk(count, -1)) for y in wide.chunk(3, -1)[:2])
+    return (q[:, -1:] @ k.mT / q.size(-1) ** 0.5).softmax(-1)[:, 0].detach()  # (h, n)
+
+
+for a, b, _ in beginnings():
+    sought = {had(a, b, who)[looks(had(a, b, who), 2)[0].argmax()] for who in (a, b)}
+    assert len(sought) == 1 and sought < {a, b}
+    assert sought == {"cat"} or {a, b} != {"cat", "horse"}
+    assert sought == {"dog"} or {a, b} != {"cat", "dog"}
+assert all(looks(had("dog", "cat", who), 1)[0, 4] > 0.9 for who in ("dog", "cat"))
+print("✓ In each pair, head 1 looks for the same animal, whoever chases.")
+
+# %% tags=["proof"]
+assert [*lost.values()] == [[60, 0, 0], [32, 28, 0], [55, 0, 5], [21, 17, 22], [30, 30, 0]]
+whole, one_set = cut_into(2), cut_into(2, 1)
+for verb in ("chased", "feared", "carried"):
+    for a, b, _ in beginnings():
+        twins = [had(a, b, who, verb) for who in (a, b)]
+        assert next_words(whole, twins) == [b, a]
+        assert len({*next_words(one_set, twins)}) == 1
+print("✓ Cut, the other animal; uncut, the same whoever acts: all pairs, and three verbs.")
 
 # %% [markdown]
 # ## The class

@@ -11,7 +11,6 @@ _HOMES = {
     "COLOURS": "plots",
     "aloud": "live_figures.aloud",
     "all_sheets": "way_through",
-    "apart_and_summed": "way_through",
     "annotated": "annotation",
     "attention_lines": "plots",
     "beside": "tables",
@@ -89,6 +88,7 @@ _HOMES = {
     "ways_to_cut": "way_through",
     "whole_map": "computation",
     "whole_transformer": "layer_drawings",
+    "who_chases": "live_figures.who_chases",
     "whole_way": "way_through",
     "wrong_merge": "way_through",
 }

@@ -240,56 +240,6 @@ def ways_to_cut(
     return live(static, "cut", alive, room=(494, 446))
 
 
-def apart_and_summed(
-    sums: Mapping[str, Tensor],
-    shown: Mapping[str, Sequence[int]],
-    labels: Sequence[str],
-    width: int,
-    says: Mapping[str, Sequence[str]],
-    *,
-    name: str,
-) -> Output:
-    """Draw what two heads look at, each by its own sums, and what their common sums look at.
-
-    Args:
-        sums: under each text (2, n), of each of its words with the word that asks.
-        shown: under each text the indices of the words to show.
-        labels: what these are called.
-        width: d, of a head.
-        says: under each text what comes next, with two sets of weights and with one.
-        name: the figure's name, see ``finish``.
-    """
-    drawing, axes = panels(626, 152, columns=2)
-    look: dict[str, Any] = {"va": "center", "fontsize": 11}
-    bold = look | {"ha": "center", "fontweight": "bold"}
-    told = []
-    for ax, (text, apart) in zip(axes, sums.items(), strict=True):
-        ax.set(xlim=(0, 313), ylim=(152, 0))
-        ax.axis("off")
-        ax.text(188, 10, text, fontsize=12, ha="center", va="center")
-        for y, label in zip((68, 88, 108), labels, strict=True):
-            ax.text(70, y, label, ha="right", **look)
-        parts, line = [*apart, apart.sum(0)], []
-        for i, (letter, title) in enumerate(zip("hdb", ("head 1", "head 2", "uncut"), strict=True)):
-            left, wide = 75 + 77 * i + 8 * (i == 2), width * (2 if letter == "b" else 1)
-            weights = (parts[i] / math.sqrt(wide)).softmax(-1)
-            ax.text(left + 36, 32, title, color=COLOURS[letter], **bold)
-            for x, what in ((left + 19, "sum"), (left + 55, "weight")):
-                ax.text(x, 49, what, ha="center", **look)
-            for y, place, label in zip((68, 88, 108), shown[text], labels, strict=True):
-                score, share = f"{parts[i][place]:.1f}", weights[place].item()
-                _cells(ax, left, y, [score], 38, letter, 0.06)
-                _cells(ax, left + 38, y, [f"{share:.2f}"], 34, letter, 0.06 + 0.6 * share)
-                line.append(f"{title}, {label}: {score}, {share:.2f}")
-        cut, uncut = says[text]
-        ax.text(70, 136, "so it says", ha="right", **look)
-        ax.text(150, 136, cut, **bold)
-        ax.text(273, 136, uncut, **bold)
-        told.append(f"{text} {'; '.join(line)}; says {cut} cut, {uncut} uncut")
-    alt = f"Sums and weights of the last word in two texts. {'. '.join(told)}."
-    return finish(drawing, name=name, alt=alt)
-
-
 def wrong_merge(*, name: str) -> Output:
     """Draw from what each row is merged, with the transpose and without; that of *it* stands out.
 

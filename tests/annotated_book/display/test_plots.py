@@ -79,13 +79,6 @@ def three_ways(name="ways", words=("a", "because", "c")):
     return display.ways_to_cut(sheets, torch.eye(4)[[0, 2, 1, 3]], words, 1, answers, name=name)
 
 
-def apart(name="apart"):
-    sums = {"a … ": torch.tensor([[2.0, 1, 0], [0, 2, 1]]), "b … ": torch.zeros(2, 3)}
-    shown = {"a … ": (0, 1, 2), "b … ": (2, 1, 0)}
-    says = {"a … ": ("bee", "wax"), "b … ": ("sun", "sea")}
-    return display.apart_and_summed(sums, shown, ["one", "two", "three"], 1, says, name=name)
-
-
 def texts(figure):
     return re.findall(r"<text[^>]*>([^<]+)</text>", figure.html)
 
@@ -102,7 +95,6 @@ def texts(figure):
         the_whole_way,
         all_sheets,
         three_ways,
-        apart,
     ],
 )
 def test_every_figure_is_always_the_same_and_follows_the_page(draw):
@@ -147,19 +139,6 @@ def test_sheets_stand_under_their_matrices():
     assert said in all_sheets().text
     seen = texts(all_sheets())
     assert [seen.count(number) for number in ("15", "31", "50")] == [1, 2, 2], "x has no row in X"
-
-
-def test_two_heads_look_apart_and_by_their_sum():
-    shares = [torch.tensor(x).softmax(0) for x in ([2.0, 1, 0], [0.0, 2, 1])]
-    both = torch.tensor([2.0, 3, 1]).div(2**0.5).softmax(0)
-    first, *_ = apart().text.split(" uncut. ")
-    scores = {"head 1": (2, 1, 0), "head 2": (0, 2, 1), "uncut": (2, 3, 1)}
-    for (title, sums), weights in zip(scores.items(), (*shares, both), strict=True):
-        listed = zip(("one", "two", "three"), sums, weights.tolist(), strict=True)
-        for label, score, weight in listed:
-            assert f"{title}, {label}: {score:.1f}, {weight:.2f}" in first
-    assert first.endswith("says bee cut, wax")
-    assert {"sun", "sea", "0.33"} <= {*texts(apart())}
 
 
 def test_keys_are_cut_in_three_ways():

@@ -1,9 +1,8 @@
 // Storytellers read aloud, word by word: all have the same weights, each cuts or merges its heads in its own way.
 //
-// words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each; silent: [layer, head] of those
-// of each that give nothing
+// words, edge, longest, shapes, layers: of all, as in storyteller.js; heads: of each
 // reshaped: the index of the one that merges by a reshape alone, if any does
-// text: what they go on with, {} for its ending; endings: to choose from, after lead; own: whether they tell their own, too; names: of the tellers; inks: letters of their colours
+// text: what they go on with, {} for its ending; endings: to choose from; names: of the tellers; inks: letters of their colours
 import { drawn, likeliest, read, unpack } from "./host/decoder.js";
 import { button, calm, element, readout } from "./host/figure.js";
 
@@ -13,16 +12,12 @@ const PAUSE = 220; // milliseconds between two words
 export default {
   async render({ model, el }) {
     const data = model.get("data");
-    const { words, edge, longest, shapes, heads, silent, reshaped, layers } = data;
-    const { text, endings, lead, names, inks, own: alone = true } = data;
+    const { words, edge, longest, shapes, heads, reshaped, layers } = data;
+    const { text, endings, names, inks } = data;
     const answer = await fetch(WEIGHTS);
     if (!answer.ok) throw new Error(`the server says ${answer.status}`);
     const weights = unpack(await answer.arrayBuffer(), shapes);
-    const width = weights["layers.norm.weight"].length;
-    const tellers = heads.map((each) => {
-      const nothing = new Array(each).fill(new Array(width / each).fill(0));
-      return { weights, heads: each, layers, means: new Array(layers).fill(nothing) };
-    });
+    const tellers = heads.map((each) => ({ weights, heads: each, layers, means: [] }));
     const told = names.map(() => element("p"));
     const said = readout();
     said.classList.add("aa-heard");
@@ -34,11 +29,7 @@ export default {
       texts.forEach((each, i) => {
         if (each.over) return;
         const ids = each.all.map((word) => words.indexOf(word));
-        const shares = likeliest(
-          read(tellers[i], ids, silent[i], i === reshaped).logits.at(-1),
-          words,
-          1,
-        );
+        const shares = likeliest(read(tellers[i], ids, [], i === reshaped).logits.at(-1), words, 1);
         const word = drawn(shares, luck);
         each.over = word === edge || each.all.length + 1 === longest;
         if (word !== edge) each.all.push(word);
@@ -78,9 +69,9 @@ export default {
 
     const begun = endings.map((name, index) => button(name, () => start(index)));
     const theirs = button("a story of their own", () => start(endings.length));
-    const choices = alone ? [...begun, theirs] : begun;
+    const choices = [...begun, theirs];
     el.append(
-      element("div", { class: "aa-endings" }, lead, ...begun, ...(alone ? ["or", theirs] : [])),
+      element("div", { class: "aa-endings" }, "it was", ...begun, "or", theirs),
       element(
         "div",
         { class: "aa-aloud" },

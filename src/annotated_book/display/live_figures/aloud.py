@@ -21,11 +21,8 @@ def aloud(
     heads: Sequence[int],
     longest: int,
     edge: str,
-    silent: Sequence[Sequence[tuple[int, int]]] = (),
     reshaped: int = -1,
-    lead: str = "it was",
     inks: Sequence[str] = "hdnm",
-    own: bool = True,
     name: str,
 ) -> Output:
     """Show how models go on with a text, word after word; alive, with any of its endings.
@@ -41,11 +38,8 @@ def aloud(
         heads: how many a layer of each has.
         longest: how many words a text has at most.
         edge: the word before and after each story.
-        silent: of each model (layer, head) of the heads whose output is 0; none by default.
         reshaped: the index of the model that merges its heads by a reshape alone; -1: none does.
-        lead: words before the endings, alive.
         inks: the letters whose colours the words of each model have.
-        own: whether they can tell stories of their own, alive.
         name: the figure's name, see ``finish``.
     """
     step = len(tellers) + 2
@@ -71,13 +65,10 @@ def aloud(
         "longest": longest,
         "shapes": [[key, *size, 0][:3] for key, size in shapes.items()],
         "heads": list(heads),
-        "silent": [list(map(list, each)) for each in silent] or [[]] * len(tellers),
         "reshaped": reshaped,
         "layers": layers,
         "text": text,
         "endings": list(endings),
-        "lead": lead,
-        "own": own,
         "inks": list(inks[: len(tellers)]),
         "names": list(tellers),
     }

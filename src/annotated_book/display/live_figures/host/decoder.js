@@ -98,7 +98,7 @@ function attend(x, w, name, h, silent, wrong) {
 /**
  * Read a text, and say what may come next.
  *
- * @param model weights, heads, layers, and means: of each layer, of each head, what stands in for
+ * @param model weights, heads (or those of each layer), layers, and means: of each layer, of each head, what stands in for
  *   it when it is silent
  * @param ids numbers of words
  * @param silent [layer, head] of the heads that are silenced
@@ -117,7 +117,8 @@ export function read(model, ids, silent = [], wrong = false) {
   const weights = [];
   for (let layer = 0; layer < layers; layer++) {
     const name = `layers.layers.${layer}`;
-    const off = Array.from({ length: heads }, (_, head) =>
+    const own = heads[layer] ?? heads;
+    const off = Array.from({ length: own }, (_, head) =>
       silent.some(([l, k]) => l === layer && k === head) ? means[layer][head] : null,
     );
     const part = (which) => [w[`${name}.${which}.weight`], w[`${name}.${which}.bias`]];
@@ -125,7 +126,7 @@ export function read(model, ids, silent = [], wrong = false) {
       norm(x, ...part("norm1")),
       w,
       `${name}.self_attn`,
-      heads,
+      own,
       off,
       wrong,
     );
