@@ -26,7 +26,7 @@ two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
 
 
 def cut_into(num_heads: int, above: int = 0, off: tuple[int, ...] = ()) -> nn.Module:
-    """Load the storyteller, cut into heads, layer 2 perhaps into others, some of them off."""
+    """Load the storyteller, cut into heads; layer 2 perhaps into others, some off."""
     ten = chapters.load("10_a_little_world")
     model = ten.Storyteller(h=num_heads)
     model.load_state_dict(ten.shipped().state_dict())

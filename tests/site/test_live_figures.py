@@ -1225,7 +1225,9 @@ def test_cut_otherwise_the_model_says_another_word(visit):
 def test_uncut_is_grey(visit):
     frame = visit("chapters/split-and-stack/").locator("[data-live=aloud]")
     frame.evaluate(ALONE)
-    inks = frame.locator(".aa-aloud b").evaluate_all("all => all.map(e => getComputedStyle(e).color)")
+    inks = frame.locator(".aa-aloud b").evaluate_all(
+        "all => all.map(e => getComputedStyle(e).color)"
+    )
     assert inks[0] == "rgb(91, 100, 112)" not in inks[1:]
 
 
