@@ -22,7 +22,8 @@ def who_chases(
 
     Args:
         counts: with both heads of layer 2, without the first, without the second, without both,
-            and uncut: how many beginnings go on right, with the one who acts, with another's animal.
+            and uncut: how many beginnings go on right, with the one who acts, and with an
+            animal of nobody here.
         words: the vocabulary, padding first, of ``data/storyteller-0.bin``.
         text: a beginning; three ``{}`` stand for two animals and for the one of them who acts.
         animals: to choose from, alive.
