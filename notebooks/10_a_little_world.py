@@ -205,8 +205,8 @@ draw_surprise(
     {"a perfect reader": (story.nats[1:], TRUE)},
     name="surprise-of-words",
     alt=f"The surprise of each word of a story: {told}; all others 0.",
-    caption="A story; its second half stands beside it or below. It begins in one of eight ways: "
-    "with one of six names or, twice, with <i>the</i>. "
+    caption="A story; its second half stands beside it or below. It begins in one of eight "
+    "ways: with one of six names or, twice, with <i>the</i>. "
     f"So <i>max</i> costs log 8 = {math.log(8):.2f}.",
 )
 
