@@ -8,11 +8,11 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# The [two heads](02_two_heads.ipynb#cell-id=two-questions-at-once) have attended, one for animals and one for foods. A
-# single step is left, the **merge**: what both have found for a word goes side by side into the row of that word. Here
+# The [two heads](02_two_heads.ipynb#cell-id=two-questions-at-once) have attended, one for animals and one for foods. One
+# step is left, the **merge**: what both have found for a word goes side by side into the row of that word. Here
 # are two ways to write that, from `(h, n, d)` to `(n, h * d)`. The second has one step less:
 
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 import torch
 from torch import Tensor, nn
 
@@ -69,28 +69,34 @@ display.show([*zip(*rows.values())], asked, [*rows], corner="“it” receives")
 # %% [markdown]
 # With the shorter one, *it* receives 0.38, whatever was asked and whatever the last word. One transpose is missing,
 # and both sentences mean the same. Has the answer been erased, or does it stand elsewhere? Press the two cells in which
-# you would look for it:
+# you would look for what was found for *it*:
 
 # %% tags=["hide-input"]
 places = torch.arange(2 * len(one.WORDS))  # (h * n,), a place for each head and word
 ways = {"with the transpose": places.view(2, -1).T, "without": places.view(-1, 2)}
-landings(one.WORDS, ways, who=it, name="wrong-merge-of-it")
+landings(one.WORDS, ways, who=it, width=2, name="wrong-merge-of-it")
 
 # %% [markdown]
 # The shorter merge reads the memory from the top, all of head 1 before head 2, and counts off two cells for each row.
-# So the row of *it* gets what head 2 has found for *drank* and for *milk*. Those two words ask for nothing, so they look at
-# all eight words alike. The whole sentence holds a quality of 3: 1 in *it*, 2 in its last word, whichever that is. An
-# eighth of 3 is 0.38. And nothing has been erased: the answer stands in the rows of *drank* and *was*.
+# So the row of *it* gets what head 2 has found for *drank* and for *milk*. Those two words have no quality, and in these heads
+# only a quality asks. So each of them looks at all eight words alike. The sentence holds a quality of 3: 1 in *it*, 2 in
+# its last word. *Drank* and *milk* find an eighth of it each, which is 0.38, and $W_O$ puts the one under animal, the
+# other under food. Nothing has been erased: the answer stands in the rows of *drank* and *was*.
 
 # %% tags=["proof"]
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
 assert merge(mixed).equal(merge_heads(mixed))
 assert merge(mixed).shape == merge_shorter(mixed).shape
-assert not (sentence @ WIDE[0])[2:4].any()  # the queries of drank and milk
 for x in endings.values():
+    assert (x @ WIDE[0]).any(1).equal(x[:, 3] > 0)  # only a quality asks
     assert x[:, 3].tolist() == [0, 0, 0, 0, 0, 1, 0, 2]  # quality, which is handed over
 torch.testing.assert_close(mixed[1, 2], torch.tensor([3 / 8, 0]))
 assert merge_shorter(mixed)[it].equal(mixed[1, 2:4].flatten())  # drank and milk
+for word, rows_of_w_o, received in (
+    (2, two.W_O[:2], [3 / 8, 0]),
+    (3, two.W_O[2:], [0, 3 / 8]),
+):
+    torch.testing.assert_close((mixed[1, word] @ rows_of_w_o)[:2], torch.tensor(received))
 for word, head in (("drank", 0), ("was", 1)):
     assert merge_shorter(mixed)[one.WORDS.index(word), 2:].equal(mixed[head, it])
 print("✓ The same shape, and the two answers stand in the rows of drank and was.")
@@ -165,16 +171,16 @@ print("strides:", rows.stride())
 print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixed))
 
 # %% [markdown]
-# On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7: a step of 1, a jump of 5, a step of 1. An
-# axis has a single stride, so no axis of four walks like that. In `cut` it can: there head 2 of a word begins 2 places
-# behind head 1, exactly where two steps of 1 end. In `rows` it begins 6 behind. That is the rule: two neighbouring axes,
-# both longer than 1, join without a copy if the outer stride is the inner size times the inner stride, and only then. So:
+# On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7, and no single stride walks like that. The
+# rule: two neighbouring axes, both longer than 1, join without a copy if the outer stride is the inner size times the
+# inner stride, and only then. In `cut`, `(n, h, d)`, the strides are (4, 2, 1), and the last two axes can join:
+# 2 = 2 · 1. In `rows` they are (2, 6, 1), and these two cannot: 6 ≠ 2 · 1. So:
 #
 # - `view` never copies. It refuses `rows.view(n, h * d)`: *view size is not compatible with input tensor's size and stride*.
 # - `reshape` is a view where that is possible, and otherwise a silent copy: here of all 12 numbers.
 # - `.contiguous().view(...)` asks for the copy aloud.
 #
-# In many models, and in interviews, you will meet split and merge as two lines, behind a batch. B, T and C are our b, n and
+# In many models you will meet split and merge as two lines, behind a batch. B, T and C are our b, n and
 # h · d:
 
 # %%
@@ -183,9 +189,9 @@ y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
 z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
 # %% [markdown]
-# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. Behind an attention that leaves one head
-# after the other, as ours does, it copies. That is the copy which the shorter merge saves, and it brings the numbers of a word
-# together. This book's package has both: `split_heads` and `merge_heads`.
+# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. After an attention,
+# whose result lies head by head, it copies. That copy brings a word's numbers together. The shorter merge skips it, and
+# that is the mistake.
 
 # %% tags=["proof"]
 for made in (y[0], split_heads(x, h), three.split_and_stack(x, h)):
@@ -196,7 +202,7 @@ merged = merge_heads(mixed)
 for made in (merge(mixed), three.unstack_and_concatenate(mixed)):
     assert merged.equal(made)
 assert mixed[None].transpose(1, 2).contiguous().view(B, T, C)[0].equal(merged)
-assert (cut.stride(1), rows.stride(1)) == (2, 6)
+assert (cut.stride(), rows.stride()) == ((4, 2, 1), (2, 6, 1))
 assert shelf(cut.view(n, h * d)) == shelf(x)
 assert torch.arange(12).view(h, n, d)[:, 0].flatten().tolist() == [0, 1, 6, 7]  # cat
 assert mixed.is_contiguous()
@@ -239,7 +245,7 @@ def split_shorter(x, h):
 #
 # </details>
 #
-# Here is each walk along the shelf, as far as the end of head 1. Press the other one:
+# Here is each walk along the shelf, as far as the end of head 1. Press the other one, then read on to the end:
 
 # %% tags=["hide-input"]
 layouts = {
@@ -256,7 +262,7 @@ display.shelf(layouts, spell(x), ["cat", "drank", "milk"], name="shelf", step=6)
 # %% tags=["proof"]
 kept = (split_shorter(x, h) == heads).flatten().nonzero().flatten().tolist()
 assert kept == [0, 1, 10, 11]
-print("✓ Of 12 numbers, 4 stand where the trick puts them: the first two and the last two.")
+print("✓ Only the first two and the last two stand where the trick puts them.")
 
 # %% [markdown]
 # So there is a **wrong split**, as there is a **wrong merge**. The usual first test is the round trip: split, merge, and
@@ -405,8 +411,8 @@ caught(tried, [*tests])
 #
 # - With the *wrong merge* or the *wrong split* alone, *cat* does reach the row of *it*, but by way of other words. So
 #   the row reacts, but it does not move with its word, and the shuffle sees that.
-# - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*. A shuffle puts
-#   other words into each head, and sees it, too.
+# - With *both wrong*, the first four words fill head 1 and the last four head 2. So *it* never hears *cat*. Rolling the
+#   words on by one puts other words into each head, so the shuffle sees it, too.
 # - With the *heads in the middle* no word hears another. That is equally wrong wherever the word stands, so the shuffle
 #   sees nothing.
 
@@ -424,8 +430,17 @@ for count in range(2, 6):
         for way in ("wrong merge", "wrong split", "both wrong"):
             model = at_random(2 * count, count, *WAYS[way])
             assert not shuffles(model, words) or length <= count
-        assert not reacts(model, words, 0, length - 1) or length <= count  # both wrong
+        assert not reacts(model, words, 0, length - 1) or length < count  # both wrong
+        if length == count:
+            assert (
+                split_shorter(words, count).flatten(1).equal(words)
+            )  # a word for each head
         assert shuffles(model, words) == (count % length == 0)
+for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses both wrong
+    model = at_random(2 * count, count, *WAYS["both wrong"])
+    words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
+    torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
+    assert not shuffles(model, words)
 one_wrong = [False, False, True]
 assert tried == {
     "right": [True, True, True],
@@ -444,8 +459,8 @@ print(
 # Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
 # heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too.
 #
-# The block changes the last word and looks at the first row. Why those two? With both steps wrong, each head holds a
-# stretch of the sentence. With more words than heads, no stretch reaches from the first word to the last.
+# Why more words than heads? With as many of both and both steps wrong, each word hears only itself. The shuffle then
+# sees nothing, only the change does. And why roll the words on by one? Reversing them can miss both mistakes together.
 
 
 # %% tags=["fold-input"]
@@ -596,13 +611,14 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # >
 # > $$\text{heads}_{i,\,p,\,j} = x_{p,\; i \cdot d + j}$$
 # >
-# > - split: `x.unflatten(-1, (h, d)).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing
+# > - split: `x.unflatten(-1, (h, d)).transpose(0, 1)`, `(n, h * d)` to `(h, n, d)`, copies nothing; `split_heads` in
+# >   this book's package
 # > - merge: `mixed.transpose(0, 1).reshape(n, h * d)`, `(h, n, d)` to `(n, h * d)`, copies, for `attend` leaves one
-# >   head after the other
+# >   head after the other; `merge_heads`
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `mixed.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
-# > To find the mistakes, take more words than heads. Shuffle the words: the rows must move along. Change the last word:
-# > the first row must react.
+# > To find the mistakes, take more words than heads. Roll the words on by one (reversing them can miss both mistakes
+# > together): the rows must roll along. Change the last word: the first row must react.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

@@ -30,8 +30,8 @@ def shelf(
     Alive, a layout is chosen, and walked along number by number.
 
     Args:
-        layouts: by the code that makes it, its letters and the places, in its sizes: a view, of
-            which each number is the place at which it stands.
+        layouts: by the code that makes it, its letters and the places, in its sizes, heads first: a
+            view, of which each number is the place at which it stands.
         labels: for every place what stands there.
         words: from the left, whose the numbers are; as many belong to each.
         name: the figure's name, see ``finish``.
@@ -51,7 +51,7 @@ def shelf(
     for ax, (made, (_, order)) in zip(axes, layouts.items(), strict=True):
         places = order.flatten().tolist()
         jumps = [(i, j) for i, j in itertools.pairwise(places) if j != i + 1]
-        _draw_places(ax, labels, words, places[:step])
+        _draw_places(ax, labels, words, places[:step], order[0].numel())
         walked = [(i, j) for i, j in jumps if places.index(j) < step]
         for i, j in walked:
             _draw_jump(ax, i, j)
@@ -62,7 +62,7 @@ def shelf(
         read = " ".join(labels[place] for place in places[:step])
         said.append(f"{made}: {so_far}, the first {step} numbers are {read}.")
     alt = f"A shelf of {count} places. {' '.join(said)}"
-    caption = f"Orange: the first {step} numbers that are read, in order."
+    caption = "Read so far: of head 1 in orange, of head 2 in violet."
     static = finish(drawing, name=name, alt=alt, caption=caption)
     data = {
         "labels": list(labels),
@@ -176,7 +176,9 @@ def _draw_step(
     ax.text(x, y, str(stride), color=colour, weight="bold", **_MIDDLE)
 
 
-def landings(words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, name: str) -> Output:
+def landings(
+    words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, width: int, name: str
+) -> Output:
     """Draw how the rows of a result are merged from memory, where head stands after head.
 
     Alive, the cells of the result are empty, and pressed to find what belongs to one word.
@@ -186,6 +188,7 @@ def landings(words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, name
         ways: by what is said over each, (n, h): for each row, from which places of memory it is
             merged, counted in words.
         who: the index of the word that stands out.
+        width: d, how many numbers a head finds for a word.
         name: the figure's name, see ``finish``.
 
     Examples:
@@ -193,7 +196,7 @@ def landings(words: Sequence[str], ways: Mapping[str, Tensor], *, who: int, name
         >>> from annotated_book.display.memory import landings
         >>> places = torch.arange(4)
         >>> ways = {"right": places.view(2, 2).T, "wrong": places.view(2, 2)}
-        >>> landings(["it", "is"], ways, who=0, name="small-merge")
+        >>> landings(["it", "is"], ways, who=0, width=2, name="small-merge")
         Figure: From what the row of “it” is merged. right: head 1 for it, head 2 for it. wrong: \
 head 1 for it, head 1 for is.
     """
@@ -217,7 +220,8 @@ head 1 for it, head 1 for is.
     alt = f"From what the row of “{words[who]}” is merged. {' '.join(said)}"
     data = {"words": list(words), "who": who}
     data |= {"ways": {title: rows.tolist() for title, rows in ways.items()}}
-    static = finish(drawing, name=name, alt=alt)
+    caption = f"Each cell is the d = {width} numbers that one head found for one word."
+    static = finish(drawing, name=name, alt=alt, caption=caption)
     tall = (28 + 19 * n * count) / 360  # as a share of its width
     return live(static, "landed", data, room=(round(130 + 432 * tall), round(180 + 350 * tall)))
 
@@ -253,12 +257,14 @@ def _draw_merged(ax: Axes, words: Sequence[str], i: int, row: Sequence[int], who
 
 
 def _draw_places(
-    ax: Axes, labels: Sequence[str], words: Sequence[str], read: Sequence[int]
+    ax: Axes, labels: Sequence[str], words: Sequence[str], read: Sequence[int], slab: int
 ) -> None:
+    """Draw the places, those that are read in the colour of their head, which holds a slab."""
     for place, label in enumerate(labels):
         x, y = place % _BOARD, place // _BOARD * _ROW
-        alpha = 0.4 if place in read else 0.07
-        ax.add_patch(Rectangle((x, y), 0.94, 1, color=COLOURS["h"], alpha=alpha, lw=0))
+        head = read.index(place) // slab if place in read else 0
+        colour, alpha = _look(head)["color"], 0.4 if place in read else 0.07
+        ax.add_patch(Rectangle((x, y), 0.94, 1, color=colour, alpha=alpha, lw=0))
         ax.text(x + 0.47, y + 0.52, label, ha="center", va="center", fontsize=18)
     width = len(labels) // len(words)
     for i, word in enumerate(words):

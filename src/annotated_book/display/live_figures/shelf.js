@@ -56,7 +56,12 @@ export default {
       const [places, at] = [walk(sizes, strides), index(now.step - 1, sizes)];
       const place = places[now.step - 1];
       const many = told(places, now.step);
-      shelf.show(places, now.step, `${made}: ${now.step} of ${places.length} read, ${many}.`);
+      shelf.show(
+        places,
+        now.step,
+        places.length / sizes[0],
+        `${made}: ${now.step} of ${places.length} read, ${many}.`,
+      );
       chosen.forEach((each, i) => each.setAttribute("aria-pressed", String(i === now.layout)));
       const sum = at.map((i, axis) => `${i}·${strides[axis]}`).join(" + ");
       said.textContent = `(${letters}), strides (${strides.join(", ")}), ${many}. Number ${now.step} of ${places.length} has the index [${at.join(", ")}]: place ${sum} = ${place}, a number of “${owner[place]}”.`;
@@ -111,7 +116,7 @@ function drawShelf(labels, words, press) {
     const bend = down ? 22 : -22;
     return `M${a} ${ends[0]}C${a} ${ends[0] + bend} ${b} ${ends[1] - bend} ${b} ${ends[1]}`;
   };
-  const show = (places, step, all) => {
+  const show = (places, step, slab, all) => {
     root.setAttribute("aria-label", all);
     const ink = { stroke: "var(--aa-h)", "stroke-width": 1.8 };
     const leaps = jumps(places.slice(0, step)).map((i) =>
@@ -119,6 +124,8 @@ function drawShelf(labels, words, press) {
     );
     paths.replaceChildren(...leaps);
     places.forEach((place, i) => {
+      const letter = i < step ? "hd"[Math.floor(i / slab) % 2] : "h";
+      cells[place].setAttribute("fill", `var(--aa-${letter})`);
       cells[place].setAttribute("fill-opacity", i < step ? 0.4 : 0.07);
       cells[place].setAttribute("stroke-width", i === step - 1 ? 2 : 0);
     });
