@@ -436,11 +436,6 @@ for count in range(2, 6):
                 split_shorter(words, count).flatten(1).equal(words)
             )  # a word for each head
         assert shuffles(model, words) == (count % length == 0)
-for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses both wrong
-    model = at_random(2 * count, count, *WAYS["both wrong"])
-    words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
-    torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
-    assert not shuffles(model, words)
 one_wrong = [False, False, True]
 assert tried == {
     "right": [True, True, True],
@@ -454,6 +449,14 @@ assert shuffles(layer(*WAYS["both wrong"]), sentence[:2])  # two words, two head
 print(
     "✓ Only the right way passes all three; with two words, both wrong passes the shuffle."
 )
+
+# %% tags=["proof"]
+for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses both wrong
+    model = at_random(2 * count, count, *WAYS["both wrong"])
+    words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
+    torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
+    assert not shuffles(model, words)
+print("✓ A reversal of the words misses both wrong steps together.")
 
 # %% [markdown]
 # Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
