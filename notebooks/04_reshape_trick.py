@@ -3,7 +3,7 @@
 #
 # *One transpose is missing, without an error. What is lost?*
 #
-# *10 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# *11 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -346,9 +346,6 @@ data |= {"follow": FOLLOW, "split": True, "merge": True}
 display.live(static, "where_numbers_go", data, room=(480, 700))
 
 
-# %% [markdown]
-# With both transposes gone, every number is back in its place. But on the way each head has attended to the wrong ones.
-
 # %% [markdown] name="two-tests-from-outside"
 # ## Tests from outside
 #
@@ -367,7 +364,7 @@ display.live(static, "where_numbers_go", data, room=(480, 700))
 # </details>
 # <details name="test"><summary>The shuffle.</summary>
 #
-# Right: it finds three. But words that hear nothing of each other pass it, too.
+# Right: it finds three.
 #
 # </details>
 # <details name="test"><summary>The change.</summary>
