@@ -87,6 +87,25 @@ def test_without_scripts_nothing_is_shown_that_needs_them(visit):
     page.wait_for_url("**/glossary/#*")
 
 
+def test_what_answers_a_guess_is_blurred_until_one_is_made_or_it_is_pointed_at(visit):
+    page = visit(address("06_masks"))
+    blurred = (
+        "[...document.querySelectorAll('article .aa-out > *, article p')]"
+        ".filter((part) => getComputedStyle(part).filter !== 'none').length"
+    )
+    guess = page.locator(".aa-choice", has_text="Nearly half.").first
+    before = page.evaluate(blurred)
+    figure = page.locator("#fig-shares-of-was")
+    assert figure.evaluate("(it) => getComputedStyle(it).filter") != "none"
+    figure.hover()
+    assert page.evaluate(blurred) == before - 1
+    page.mouse.move(0, 0)
+    guess.locator("summary").click()
+    assert page.evaluate(blurred) == before - 2  # the bars, and the sentence under them
+    page.emulate_media(media="print")
+    assert page.evaluate(blurred) == 0
+
+
 def test_a_chapter_on_paper(visit):
     page = visit(address("06_masks"), color_scheme="dark")
     page.get_by_role("button", name="Notes beside code").click()
