@@ -176,7 +176,7 @@ _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
 # `[:, None, :]` gives every query the same mask: padding is padding, whoever looks. The short sentence no longer notices
 # its dots, as long as they hold numbers. NaN got through at the top because its
 # weight is 0, and 0 · NaN is NaN; so is $0 \cdot \infty$. Fill padding with finite numbers (`torch.empty` may hold
-# others).
+# NaN).
 
 # %% tags=["proof"]
 y = x.clone().requires_grad_()                             # (b, m, e)
@@ -288,19 +288,21 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 #
 # Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word.
 #
-# But a model that writes reads its next word from the last column, `[:, -1]`, and appends it there, for all texts at
+# But a model that writes reads its next word from the last place of every text, `output[:, -1]`, and appends it there, for all texts at
 # once. With the dots behind, the short text would go on after a dot. So they stand in front, as at the top of this page. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
 #
 # ```text
-# dots behind:  … because it  was thirsty → .
-#               … ·       ·   ·   ·       → ?
+# dots behind
+# the cat  drank milk  because it   was thirsty → .
+# the milk was   sweet ·       ·    ·   ·       → ?
 #
-# in front:     … because it  was thirsty → .
-#               … the    milk was sweet   → .
+# dots in front
+# the cat  drank milk  because it   was thirsty → .
+# ·   ·    ·     ·     the     milk was sweet   → .
 # ```
 #
 # Now the dots are the *past* of every word, and the staircase hides none of them. So a key is blocked if either mask
-# blocks it. (Number the words from the first word, not from the first dot: masks do not do that for you.)
+# blocks it. (Positions, a later chapter, are counted from the first word, not from the first dot.)
 
 # %%
 left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
@@ -313,6 +315,10 @@ blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 # every query, and the square for every sentence.
 # With heads the scores are `(b, h, n, m)`, and the row needs one axis more: `padding[:, None, None, :]`.
 #
+# In PyTorch's class a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
+# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: where a word may not look, it looks, and
+# nowhere else. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) says what it means elsewhere.
+#
 # Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
 # and that mask is gone. When does a row turn to NaN?
 
@@ -322,11 +328,6 @@ rows = [one.embed([word for word in text if word != "·"]).double() for text in 
 five = pad_sequence(rows, batch_first=True, padding_side="left")  # (2, 5, 4)
 scores = five @ five.mT / math.sqrt(4)                            # (2, 5, 5)
 display.mask_merger(texts, scores, torch.arange(5) < torch.tensor([[0], [2]]))
-
-# %% [markdown]
-# In PyTorch's class a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
-# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: where a word may not look, it looks, and
-# nowhere else. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) has the other doors.
 
 # %% tags=["proof"]
 behind = torch.arange(8) >= lengths[:, None]                       # (b, m)
@@ -388,7 +389,7 @@ lost, of = W_V.grad.isnan().sum(), W_V.grad.numel()
 print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
-# All of them, 16 of 16. The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
+# The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
 # rows that the loss never touched? Guess each box, then press it.
 
 # %% tags=["hide-input"]
@@ -432,7 +433,7 @@ print("✓ Random matrices: one layer leaves numbers in every word, two lose sen
 #
 # How do you mend it? Replace the NaN by 0 where you see it, in the output, with `nan_to_num(0)`. Then the output is clean,
 # and the gradient of $W_V$ is as bad as before: the way back still leads through the
-# weights. So mend the weights. But whoever replaces whatever is NaN hides the next mistake as well. After the softmax, lay
+# weights. So mend the weights. `weights.nan_to_num(0)` would do it, but it hides the next mistake as well. After the softmax, lay
 # the same mask on once more, and this time what it blocks becomes 0.
 
 
@@ -451,7 +452,7 @@ display.diff(attend, attend_safely)
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
 # function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill does not save $W_Q$ and $W_K$:
-# [lift the mask](#cell-id=where-a-mask-is-added) there.
+# there let such a row [see everything](#cell-id=where-a-mask-is-added).
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
