@@ -137,8 +137,8 @@ display.who_hears(
 
 # %% [markdown]
 # With the walls *right*, the cat wanted more and the drink was gone. With the walls *across*, no drink changes what
-# comes: neither last *the* can hear it. But sentence 1 hears how sentence 2 ends. From *sweet* the model guesses
-# *cheese*; *fresh* is said of drinks alone, and the guess becomes *water*. There is no error, and no shape is wrong.
+# comes: neither last *the* can hear it. But sentence 1 hears how sentence 2 ends. In this model's world *sweet*
+# is said of food and of drinks, and the guess is *cheese*; *fresh* is said only of drinks, and the guess becomes *water*. There is no error, and no shape is wrong.
 #
 # ## Why one house
 #
@@ -146,8 +146,7 @@ display.who_hears(
 
 # %%
 model = world.shipped().eval()
-text = "/ the cat drank milk because it was thirsty . so the"
-ids = world.as_ids([text.split()] * 64)  # (64, 12)
+ids = torch.randint(1, len(world.WORDS), (64, 12))  # any words
 with torch.no_grad():
     loop = torch.cat([model(each[None]) for each in ids])
     batch = model(ids)
@@ -175,7 +174,7 @@ print("✓ The loop and the one call give the same.")
 # ## Four rooms in one tensor
 #
 # With several heads, each head of each sentence has a room of its own. Here is the right house for the two
-# heads of [chapter 2](02_two_heads.ipynb). The framed *it* of sentence 1 asks, and under each word of its room stands
+# heads of [chapter 2](02_two_heads.ipynb), which have no mask: here a word hears later ones, too. The framed *it* of sentence 1 asks, and under each word of its room stands
 # the weight that the word gets.
 
 # %% tags=["hide-input"]
@@ -237,7 +236,7 @@ print("✓ It gives what a loop over the sentences gives: outputs and gradients.
 # ## Build the house yourself
 #
 # A recurrent layer walks from word to word, so it puts the words first: `(n, b, e)`, **sequence-first**.
-# `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. In memory, such a tensor `y` is one
+# `torch.nn.MultiheadAttention` expects that, too, unless you set `batch_first=True`. Read from first to last, such a tensor `y` is one
 # long row: the first word of both sentences, then the second word of both, and so on.
 #
 # `y.reshape(-1, k, e)` cuts this row after every k words, and each piece becomes a room. Both sentences have 12 words
@@ -264,6 +263,7 @@ print("✓ It gives what a loop over the sentences gives: outputs and gradients.
 
 # %% tags=["hide-input"]
 SORTED, CUTS = (False, True), (2, 3, 4, 6, 8, 12, 24)
+text = "/ the cat drank milk because it was thirsty . so the"
 texts = [text.split(), text.replace("thirsty", "sweet").split()]
 built = {(i, j): cut(sort, k) for i, sort in enumerate(SORTED) for j, k in enumerate(CUTS)}
 drawn_rooms = {at: room_of(turns, 2, 12) for at, turns in built.items()}
@@ -332,7 +332,7 @@ print("✓ PyTorch's class gives the same in both layouts: outputs and gradients
 # %% [markdown] name="one-test-for-the-walls"
 # ## Ask each sentence alone
 #
-# One trap is left. Transpose the row and cut it after 24: both words are right, but sentence 2 hears all of sentence 1.
+# One trap is left. Transpose the row and cut it after 24: both words are right. But press the last *the* of sentence 2: it hears all of sentence 1.
 # A right word proves no wall.
 #
 # Walls promise that each sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
@@ -364,7 +364,7 @@ def test_alone_and_in_the_batch(model, x):
 #
 # </details>
 #
-# So run both tests, with dropout off, and on random numbers; last chapter's on one sentence.
+# So run both tests: this one on a batch, last chapter's on one sentence. Give them random numbers, and switch dropout off.
 #
 # <details><summary>With PyTorch's class, and in cross-attention</summary>
 #
@@ -450,7 +450,7 @@ for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     assert len(F.scaled_dot_product_attention(*parts)) == max(queries, keys)
     torchs = nn.MultiheadAttention(24, 4, batch_first=True)
     assert not passes(lambda given, torchs=torchs: torchs(*given), (query, key, key))
-print("✓ The new test finds the trap; both tests together find all four mistakes.")
+print("✓ The new test finds the trap; the two find wrong splits, merges and walls, too.")
 
 # %% [markdown]
 # ## Exercises
