@@ -453,7 +453,7 @@ for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses bot
     words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
     torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
     assert not shuffles(model, words)
-print("✓ A reversal of the words misses both wrong steps together.")
+print("✓ A reversal of the words can miss both wrong steps together.")
 
 # %% [markdown]
 # Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
