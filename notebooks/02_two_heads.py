@@ -229,8 +229,8 @@ print("✓ At 0 the bars are what two_heads writes; no one number gets six, two 
 # <details><summary>What a number does</summary>
 #
 # No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at −1 it
-# is six. In *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 finds them no longer, and 0.40 of
-# *food* is left. With both at 1 the heads look for the same, and every sentence is a draw: two heads that look alike are
+# is six. In *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from
+# *thirsty*, and 0.40 of *food* is left. With both at 1 the heads look for the same, and every sentence is a draw: two heads that look alike are
 # one.
 #
 # </details>
@@ -243,9 +243,9 @@ print("✓ At 0 the bars are what two_heads writes; no one number gets six, two 
 # %% [markdown]
 # ## A list of heads
 #
-# A model has many heads, not two, and each is narrower: with eight, an eighth as wide as the model. What do eight of them cost?
+# A model has many heads, not two, and each is narrower: with eight, an eighth as wide as the model. How many numbers do these eight have, against one head as wide as the model?
 #
-# <details name="cost"><summary>Eight times as many numbers as one.</summary>
+# <details name="cost"><summary>Eight times as many.</summary>
 #
 # They would, if each were as wide as the one.
 #
