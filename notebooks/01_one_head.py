@@ -358,8 +358,8 @@ display.by_hand(
 # $W_K$. Now *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of
 # the chapters to come.
 #
-# One answer is still wrong, *milk … sweet*, with 0.90. No animal is about, but the weights add up to one all the same, so
-# *it* brings home the quality of *sweet*. **Can you set a head that gets all six?**
+# One answer is still wrong, *milk … sweet*, with 0.90. No animal is about, except the bit of one in *it* itself, and the weights
+# add up to one all the same. So *it* brings home qualities, half of it its own and half that of *sweet*. **Can you set a head that gets all six?**
 #
 # <details><summary>Two answers</summary>
 #
@@ -436,7 +436,7 @@ display.collects(
 )
 
 # %% [markdown]
-# In the second round *it* turns to the cat with *thirsty*, and to the milk with *sweet*, because the first round has
+# Of the two, *it* now prefers the cat with *thirsty*, and the milk with *sweet* (the last word itself gets most), because the first round has
 # written the last word into its row. The third button shows a head that nobody set by hand, one of the 72 of
 # `all-MiniLM-L6-v2`, a model that finds texts of similar meaning. Into its rows, three layers before have written.
 # [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.
