@@ -344,6 +344,8 @@ six = {
     for start, words in {"cat": WORDS, "cats": CATS, "milk": MILK}.items()
     for last in ("thirsty", "sweet")
 }
+row = attend(*(six["milk … sweet"][1] @ w for w in ours))[1][it]
+assert abs(row[it] - 2 * row[-1]) < 0.01  # the quality of "it" is 1, that of "sweet" 2
 won = "All six! You have beaten our head, which gets five."
 display.by_hand(
     *(settings, six, FEATURES, ["animal", "quality"], it), name="by-hand", won=won

@@ -216,6 +216,10 @@ assert all(right[i / 2, j / 2] == 6 for i in range(-4, 0) for j in range(-4, 0))
 for words, _, scores, _, gives in six.values():
     received, _ = two_heads(one.embed(words))
     torch.testing.assert_close(received[place, :2], scores.softmax(-1) @ gives)
+cats = one.embed(six["cats and kittens drank … thirsty"][0])
+before, after = (scores_of_it(cats, z)[1].softmax(-1) for z in (0, -1))
+assert after.argmax() == place  # head 2 turns away, and most from the last word
+assert after[-1] < 0.25 * before[-1] < 0.25 * before[place] < 0.5 * after[place]
 print("✓ At 0 the bars are what two_heads writes; no one number gets six, two below 0 do.")
 
 # %% [markdown]
