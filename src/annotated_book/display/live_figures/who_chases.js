@@ -50,7 +50,7 @@ export default {
       const ids = [edge, ...given.split(" ")].map((word) => words.indexOf(word));
       const off = [0, 1].filter((i) => !on[i] && !uncut).map((i) => [1, i]);
       const found = read(tellers[Number(uncut)], ids, off);
-      const names = [...pets.map((pet) => `Anna’s ${pet}`), `the ${pets[who]} chases`];
+      const names = [...pets.map((pet) => `Anna’s ${pet}`), "who chases"];
       const titles = on.map((each, i) => `head ${i + 1} ${each ? "looks at" : "is off"}`);
       looks.forEach((each, i) => {
         each.all.hidden = uncut === i < 2;
