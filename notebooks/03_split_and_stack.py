@@ -66,7 +66,9 @@ read_aloud()
 # %% [markdown]
 # It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
 # what was sweet and who was thirsty, even the one that cuts nothing. Press *a story of their own* a few times, and
-# watch who does what to whom. With how many heads was the storyteller trained?
+# watch who does what to whom. Then let each of them write 200. In the table below, a story is *possible* if the rules of its
+# world can tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself. With how many
+# heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
 #
@@ -83,9 +85,6 @@ read_aloud()
 # It answers both sentences, too. But here, too, a dog may chase itself.
 #
 # </details>
-#
-# A few stories are not enough to tell, so let each of them write 200. A story is *possible* if the rules of its world can
-# tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself.
 
 
 # %% tags=["hide-input"]
@@ -181,7 +180,7 @@ display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 #
 # ## Three ways to go on
 #
-# `pieces = k.split(d, dim=-1)` cuts a sheet into its strips, and `torch.stack` lays these along a new axis. You could
+# `pieces = k.split(d, dim=-1)` cuts a sheet into its strips, and `torch.stack` lays these along a new axis. (Here d = 2, the width of a head; q and v go the same way.) You could
 # stack them in two ways, or leave the sheet uncut:
 #
 # ```python
@@ -283,7 +282,7 @@ print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals t
 #
 # </details>
 #
-# Choose, then switch. A head that is off gives 0. The 60 beginnings are those with any two of the six animals:
+# Choose, then switch, and let the dog chase and the cat. A head that is off gives 0. The 60 beginnings are those with any two of the six animals:
 
 
 # %% tags=["hide-input"]
@@ -340,13 +339,13 @@ display.who_chases(
 )
 
 # %% [markdown]
-# Head 2 looks at the two that Anna has. Head 1 looks for *one* of them, here the dog, and it matters where it finds him:
-# as the one who chases, or at Anna's, where he is free to be chased. Which of the two it looks for depends on the pair:
+# Head 2 looks at the two that Anna has. Head 1 looks for *one* of them, here the dog. If it finds him chasing, the cat is left; if it
+# finds him at Anna's, he is the one who is chased. Which of the two it looks for depends on the pair:
 # with a cat and a horse, it is the cat.
 #
 # Now press *uncut*, and then *dog* and *cat*. The two sums of each word become one, so there is one set of weights for
-# both questions. It goes to Anna's dog, whoever chases. Two questions need two sets of weights, and **that is what the cut
-# keeps apart.**
+# both questions. It goes to Anna's dog, whoever chases. Head 1 alone, with head 2 off, is right in 55 of the 60 beginnings. Uncut, its
+# sums drown in those of head 2, and 30 are left. **The cut keeps the sums of each head to itself.**
 
 
 # %% tags=["proof"]

@@ -99,7 +99,7 @@ display.dots_in_front(
 #
 # Who would put a place there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
 # are filled up. This is **padding**. Here the filler is a row of zeros; BERT's is a token `[PAD]`,
-# which has numbers of its own, as *tea* has. Zeros at least are nothing, and nothing does no harm. Or does it?
+# which has numbers of its own, as *tea* has. Zeros hold nothing, and still they changed the story. How can nothing do that?
 
 # %% [markdown] name="padding"
 # ## Nothing takes its share
@@ -153,7 +153,7 @@ display.shares(bars, [*SHORT, *"····"], name="shares-of-was")
 # already stood in the sum by which everything was divided. You could divide a second time. It is easier never to let padding into the sum.
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
-# score has an exponential of 0? On paper, only $-\infty$, and that makes the third bar.
+# score has an exponential of 0? Only $-\infty$, and that makes the third bar.
 #
 # A **mask** says which query must not see which key. In the code it is called `blocked`, and where it is True, the score
 # becomes $-\infty$. The first one, the padding mask, follows from the lengths:
@@ -224,13 +224,13 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 
 # %% [markdown]
 # Without a mask, 1.32 and 0.72, as on the first page. Under the staircase *it* gives *cat* and *milk* the same, and
-# collects as much animal as food, 1.09 and 1.09. This word does not know what it means.
+# collects as much animal as food, 1.09 and 1.09. This word does not know what it means. (The storyteller at the top has this staircase, too: it settles the matter later, as it writes.)
 #
 # So was the first page wrong? It was an example of *reading*. A model that has the whole text before it, an **encoder**,
 # needs no staircase, and there *it* may look ahead. Under this mask the row of *it* cannot settle the matter, whatever
 # the matrices are. The first row that sees both *it* and the word that decides is the row of *thirsty*.
 #
-# Exchange the last word, *sweet* for *thirsty*. Under the staircase, in which rows does the output move?
+# Replace the last word, *thirsty*, by *sweet*. Under the staircase, in which rows does the output move?
 #
 # <details name="rows"><summary>In all eight.</summary>
 #
@@ -361,7 +361,7 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 # to make one. All its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN.
 #
 # Nobody reads the row of a dot. So is it harmless? Train on our batch of eight places. Three
-# matrices are shared by both sentences, and the loss reads the first alone, which has no dots. What is the gradient of
+# matrices are shared by both sentences. Let the loss read the first alone, so that no dot is anywhere near it. What is the gradient of
 # $W_V$?
 #
 # <details name="gradient"><summary>Finite: the loss never touches a dot.</summary>
@@ -451,7 +451,7 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
-# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill does not save $W_Q$ and $W_K$:
+# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill does not save $W_Q$ and $W_K$ (an overwritten score sends no gradient back, an added one does):
 # there let such a row [see everything](#cell-id=where-a-mask-is-added).
 
 # %% tags=["proof"]
@@ -479,8 +479,8 @@ print("✓ After the second fill, package and this PyTorch's function agree, gra
 # %% [markdown] name="what-the-dots-say"
 # ## What the dots say
 #
-# Back to the model at the top, a [storyteller](10_a_little_world.ipynb) of two layers. There its mask was laid on twice.
-# Give it both masks, but only the one fill of `attend`. What will it say behind one row of zeros? Guess, then drag; then
+# Back to the model at the top, a [storyteller](10_a_little_world.ipynb) of two layers. There the button laid its
+# mask on twice, and a staircase was on all along. Give it both masks, but only the one fill of `attend`. What will it say behind one row of zeros? Guess, then drag; then
 # switch the second fill on.
 
 # %% tags=["hide-input"]
@@ -719,7 +719,7 @@ print("✓ Run on this page's batch, the leak is where the answer puts it.")
 # > ```
 # >
 # > Block before the softmax, never only after it. The second fill keeps one row that sees nothing from
-# > spoiling everyone's gradient.
+# > spoiling everyone's gradient; it needs `masked_fill` before it, for an added $-\infty$ sends NaN back all the same.
 #
 # With the masks the last part is on the bench: projections, heads, batches, masks. In [the next
 # chapter](07_multihead_attention.ipynb) you put them together.

@@ -8,8 +8,8 @@
 #
 # > tom had a fox and a dog . the dog chased the fox because it was slow . so the fox hid .
 #
-# Whenever you train a model, a number falls, and you never know how far it still could. Nobody can say
-# how surprising English is. So a loss of 2.9<!-- invented --> may be poor work or close to perfect, and you cannot tell
+# Whenever you train a model, a number falls, and you never know how far it still could. Nobody knows
+# exactly how surprising English is. So a loss of 2.9<!-- invented --> may be poor work or close to perfect, and you cannot tell
 # from the number.
 #
 # In this chapter you can. You build a language of your own, small enough to know every chance in it.
@@ -213,7 +213,7 @@ draw_surprise(
 # %% [markdown]
 # The story costs something where the world makes a choice, and is free elsewhere. Now tell a thousand
 # stories, and average over all of their words. These stories are **held out**: no model will be trained
-# on this draw, and every loss in this chapter is measured on it. ([Some turn up in training all the
+# on this draw, and every loss in this chapter is measured on it. ([More than half turn up in training all the
 # same](#cell-id=deeper-have-they-been-seen), by chance.)
 
 
@@ -555,7 +555,8 @@ draw_surprise(
     name="surprise-of-three",
     alt=f"What each word of the story costs three readers. At “so the …”: {costs[0]}.",
     caption=f"The story from above. For <i>tea</i> {costs[0]}. "
-    f"For <i>was</i>, the next word, {costs[1]}.",
+    f"For <i>was</i>, the next word, {costs[1]}. (Who leans to one word pays less "
+    "where it comes, and more where another does.)",
 )
 
 # %% tags=["fold-input"]
@@ -618,14 +619,20 @@ assert all(text[2] == text[5] for text in cold)
 assert possible(write(shipped(4), 200, 0.1)) > 0.97
 with torch.no_grad():
     next_one = brought(as_ids([cold[0][:5]]))[0, -1].softmax(-1)
+    first = brought(as_ids([[EDGE]]))[0, -1]
+assert (
+    (first / 0.1).softmax(-1)[NUMBER["the"]] > 0.95 > 0.3 > first.softmax(-1)[NUMBER["the"]]
+)
+assert {text[1] for text in cold} == {"the"}
 others = [next_one[NUMBER[animal]].item() for animal in ANIMALS]
 assert next_one[NUMBER[cold[0][2]]] > 0.8 / 6 > 0.6 / 6 < min(others) < sum(others) < 1.01
 print("✓ To fear itself is as likely for the duck as to fear any other animal.")
 
 # %% [markdown]
-# In every impossible one an animal does something to itself, which nobody in this world does. Where a story begins
-# without an owner and two animals, this storyteller has not learned that. (One from another seed has, and hardly ever
-# tells an impossible story at 0.1.) Cold mends accidents. It does not mend what a model believes.
+# In every impossible one an animal does something to itself, which nobody in this world does. In a story that
+# names no owner and no two animals, this storyteller has not learned that. (One from another seed has, and hardly ever
+# tells an impossible story at 0.1.) Cold mends accidents. It does not mend what a model believes, and here it asks for it: at 0.1 nearly
+# every story begins with *the*, the likeliest first word, and it is there that this storyteller errs.
 
 # %% tags=["fold-input"]
 rows = {}
@@ -640,12 +647,13 @@ shares = {name: row[0] for name, row in rows.items()}
 assert min(shares[f"temperature {each}"] for each in (0.1, 1.0)) > 0.85
 assert rows["temperature 0.1"][1] < 190 < 195 < rows["temperature 1.0"][1]
 assert shares["temperature 2.0"] < 0.2 < 0.5 < shares["temperature 2.0, top-3"]
-print("✓ The coldest repeat; of the hottest hardly one is possible, and top-3 saves most.")
+print(
+    "✓ The coldest repeat a few; of the hottest hardly one is possible; top-3 saves most."
+)
 
 # %% [markdown]
 # And warmer? At 2 hardly a story is left, since one wrong word of twenty-seven spoils it. Top-3 mends most of that: it
-# cuts off the long tail of words that are each unlikely and together are not. (Between 0.1 and 1 the difference is no
-# larger than luck.) The next chapter begins with [this storyteller in the
+# cuts off the long tail of words that are each unlikely and together are not. The next chapter begins with [this storyteller in the
 # page](11_questions_to_heads.ipynb#cell-id=ask-it): let it write at 0.1, at 1 and at 2.
 
 # %% [markdown]
@@ -707,7 +715,7 @@ LEAKS = {
 
 # %% [markdown]
 # Each was trained from five seeds for the first 500 steps of the same schedule, and so was the right model;
-# `make seeds` in the book's repository does it. One mistake shows the whole story, one a single word too many, one mixes
+# `make seeds` in the book's repository does it. One mistake shows the whole story, one in each layer a single word too many, one mixes
 # rows. Which of the three comes nearest to a loss of zero?
 
 # %% tags=["fold-input"]

@@ -465,7 +465,7 @@ assert in_all[1] > 0.2 > 0.12 > in_all[2]
 assert bars["the first is meant"][1] > 4 * bars["the second is meant"][1]
 with without(model, "1.1"):
     assert named(model, FAIR) == [0.5, 0.5, 0]
-print("✓ Nearly all its wrong answers name the second animal.")
+print("✓ Most of its wrong answers name the second animal.")
 
 # %% [markdown]
 # Where the first animal is meant, the second one comes in 0.63 of the questions. So without 2.2 choices are lost, too,
@@ -536,8 +536,8 @@ print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 i
 # %% [markdown]
 # 1.1 alone turns every answer, in both sets: it carries all that the quality brings. (The twins share their verb, so how the verb
 # gets in was not asked.) 2.2 alone turns 0.98 between two animals. About a
-# thing it turns only 0.47: it disagrees with the rest about the kind of word, and mostly an animal comes, whoever is meant.
-# So there are not two jobs but one, in two steps. 1.1 reads the quality; then 2.2 points at the one meant:
+# thing it turns only 0.47: mostly an animal comes, whoever is meant. So between two animals there are not two jobs but one, in two steps:
+# 1.1 reads the quality; then 2.2 points at the one meant. About a thing, what 1.1 reads has other ways to the answer, too.
 
 
 # %% tags=["fold-input"]
@@ -639,17 +639,18 @@ assert named_early(second, FAIR) > 0.8
 print("✓ One head is needed for who acts, one for the thing, one to tell them apart.")
 
 # %% [markdown]
-# Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 it is the other way
-# round: 2.2 fetches the thing. And without 2.1 the model never names the thing at all: 2.1 **objects**.
+# Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 who acts still comes, and
+# of the things 0.39. And without 2.1 the model never names the thing at all. 2.1 looks at the quality where the thing is meant, and
+# at *so* elsewhere: it **tips** the answer. What it writes I did not ask.
 
 # %% tags=["fold-input"]
 seen = looks(second)
 actor, other = seen[0][:, WHO].mean(), seen[3][~acts, OTHER].mean()
-objects = seen[2][~acts, QUALITY].mean()
+tips = seen[2][~acts, QUALITY].mean()
 hops = [
     (0, 0, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
-    (1, 4, f"2.1 objects: {objects:.2f}", "m"),
-    (1, 2, f"2.2 fetches the thing: {other:.2f}", "d"),
+    (1, 4, f"2.1 tips it: {tips:.2f}", "m"),
+    (1, 2, f"2.2 looks at the thing: {other:.2f}", "d"),
 ]
 words = next(text for text, *_ in ASKED if "dog drank milk" in text and "sweet" in text)
 caption = (
@@ -666,8 +667,8 @@ assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
 print("✓ About a thing, no head of layer 2 of the second model looks at the one who acts.")
 
 # %% [markdown]
-# The first model asks *who is meant?*, and then points. The second, about a thing, names whoever acts; then 2.1 reads the quality, and
-# objects if the thing is meant. Yet both models give the same answers to all but two of these questions.
+# The first model asks *who is meant?*, and then points. The second, about a thing, names whoever acts; then 2.1
+# tips the answer if the thing is meant. Yet both models give the same answers to all but two of these questions.
 
 # %% [markdown] name="outside"
 # ## What no loss could have told
@@ -679,12 +680,12 @@ print("✓ About a thing, no head of layer 2 of the second model looks at the on
 #
 # <details name="tired"><summary>Still the cat.</summary>
 #
-# No: press 2.1. That head has objected, to a word that it had never met in such a sentence.
+# No: press 2.1. That head has tipped the answer, at a word that it had never met in such a sentence.
 #
 # </details>
 # <details name="tired"><summary>The dog, who carries.</summary>
 #
-# Right. Layer 1 names whoever acts, and 2.1 is the head that objects.
+# Right. Layer 1 names whoever acts, and 2.1 is the head that tips it.
 #
 # </details>
 #

@@ -98,7 +98,7 @@ display.call_bytes(loads, H100, name="ceiling", caption=caption, alive=True)
 # %% [markdown] name="different-lengths"
 # ## Continuous batching: the token budget
 #
-# So a server wants many sequences in every call. After any token, one that is finished leaves, and the next prompt
+# So a server wants many sequences in every call. After any token, a sequence that is finished leaves, and the next prompt
 # takes its place: **continuous batching** [[Yu et al.](../docs/references.md#yu-2022)]. A call takes at most so many
 # *tokens*, its **token budget**. Each sequence that writes takes one of them, and a chunk of the next prompt the others:
 # **chunked prefill** [[Agrawal et al.](../docs/references.md#agrawal-2023)].
@@ -131,6 +131,9 @@ few, some, all_of_it = (served(H100, most, 4096, 32, 1024) for most in (128, 512
 assert (len(few), len(some), len(all_of_it)) == (43, 9, 1)
 assert sum(some) < 1.1 * sum(all_of_it)
 assert max(some) < max(all_of_it) / 7
+edge = served(H100, 372 + 32, 4096, 32, 1024)
+assert max(edge) < max(some)
+assert sum(all_of_it) > 5 / 6 * sum(edge)
 display.budget(
     (128, 512, 8192),
     H100,
@@ -144,18 +147,19 @@ display.budget(
 # %% [markdown]
 # C waits 68 milliseconds instead of 63, and the longest wait of B falls from 62.7 to 8.2. But with a budget of 128, C
 # waits 252: reading fills the time of each call, and 43 calls read the weights 43 times. So
-# the best budget lies just above those 372 tokens, on paper. In vLLM it is `max_num_batched_tokens`, and its guide
+# on paper, a budget larger than those 372 tokens and the 32 that write makes B wait longer, and C at most a sixth less. A real call has costs
+# besides, and wants more. In vLLM the budget is `max_num_batched_tokens`, and its guide
 # says 2,048<!-- quoted --> for short waits, and more than 8,192<!-- quoted --> for throughput [[vLLM, *Optimization and
 # Tuning*](../docs/references.md#vllm-guides)].
 #
-# For this, each sequence needs a length of its own, and gets one from [pages](#cell-id=pages). Where all share one, a
+# For this, each sequence needs a length of its own, and gets one from [pages](#cell-id=pages). Where all share one length, a
 # shorter prompt is **padded on the left**, so that all end together.
 
 # %% [markdown]
 # ## The KV cache: what does not change
 #
 # A small writer has two layers of causal attention with rotary [positions](20_positions.ipynb), and has learned two
-# sentences by heart. It takes the token with the highest score, adds it, and goes on (**greedy decoding**). How many
+# sentences by heart, ours and *because it was sweet the cat drank the milk*. It takes the token with the highest score, adds it, and goes on (**greedy decoding**). How many
 # tokens does it have to read to write eight, when it keeps nothing?
 
 # %% [markdown]
@@ -670,9 +674,9 @@ display.finish(drawing, name="floors", alt="; ".join(said) + ".", caption=captio
 # Less than five times: 19.61 milliseconds instead of 4.10. A single token needs 2.28 for the bytes, and only 0.09 for
 # the arithmetic. That is **decode**, which sets the **time per output token** (TPOT). In **prefill**, which sets the
 # **time to first token** (TTFT), 128 tokens share the same bytes, and arithmetic becomes the limit. The limits are no
-# forecast: both calls take up to twice as long. They say what can help: fewer bytes in decode, fewer FLOPs in prefill. Here
-# fewer bytes do not: in bfloat16, which has half of them, the processor writes 214 tokens a second, and 244 in float32 (the
-# second fold). Some services give each its own machines (**disaggregated** serving [[Zhong et
+# forecast: both calls take up to twice as long. They say what can help: fewer bytes in decode, fewer FLOPs in prefill,
+# where these take the time. (On this processor starting small operations takes much of it, and bfloat16 is no faster: the
+# second fold.) Some services give prefill and decode machines of their own (**disaggregated** serving [[Zhong et
 # al.](../docs/references.md#zhong-2024)]).
 
 # %% [markdown]
@@ -925,15 +929,15 @@ print("✓ In chunks of 12, 5 and 1: equal in all three caches, and again after 
 # tokens that the same text may need next [[Leviathan et al.](../docs/references.md#leviathan-2023)]. A cheap *draft*
 # proposes some tokens. The large model reads them all in one chunk (the **verification**), keeps those that it would
 # have written itself, and adds one of its own. Then `cache.crop` drops the keys and values of the refused ones. Say that
-# *the cat drank* stands there (*drank* is written, but not yet read), and the draft proposes three tokens, as it does each
-# time: *milk because sweet*.
+# *the cat drank* stands there (*drank* is written, but not yet read), and that a draft, always three tokens long, proposes
+# *milk because sweet*.
 #
 # | read in one call | drank | milk | because | sweet |
 # |---|---|---|---|---|
 # | the model's own next token | milk | because | it | … |
 # | the guess after it | milk ✓ | because ✓ | sweet ✗ | |
 #
-# The text becomes *the cat drank milk because it*: two guesses, and one token of the model's own. The draft here is a
+# The text becomes *the cat drank milk because it*: two guesses, and one token of the model's own. In the run below, the draft is a
 # table: which word followed which in the first sentence. What does a bad draft do to the text?
 
 
@@ -1059,7 +1063,7 @@ NAMES = {
     "token budget of a call": ("max_batch_tokens", "max_num_batched_tokens"),
     "pages": ("page_size", "block_size"),
     "prefix caching": ("allow_block_sharing", "enable_prefix_caching"),
-    "offloading": ('cache_implementation="offloaded"', "kv_transfer_config"),
+    "offloading": ("cpu_offload_space", "kv_transfer_config"),
     "speculative decoding": ("assistant_model", "speculative_config"),
     "guesses from the text": ("prompt_lookup_num_tokens", 'method: "ngram"'),
     "CUDA graphs": ("use_cuda_graph", "enforce_eager=False"),
