@@ -101,7 +101,10 @@ def test_what_answers_a_guess_is_blurred_until_one_is_made_or_it_is_pointed_at(v
     assert page.evaluate(blurred) == before - 1
     page.mouse.move(0, 0)
     guess.locator("summary").click()
-    assert page.evaluate(blurred) == before - 2  # the bars, and the sentence under them
+    under = page.locator("p", has_text="The first bar is what")
+    for answer in (figure, under):
+        assert answer.evaluate("(it) => getComputedStyle(it).filter") == "none"
+    assert 0 < page.evaluate(blurred) < before - 2  # another guess is still to make
     page.emulate_media(media="print")
     assert page.evaluate(blurred) == 0
 
