@@ -607,12 +607,9 @@ exercises.split_and_stack.check_silence.folded(silence)
 #
 # > **In short.** Project once for all heads, cut the wide rows, and attend to the whole stack at once:
 # >
-# > - project, all heads at once: `q = x @ w_q`, `(n, h * d)`
 # > - split: `pieces = q.split(d, dim=-1)`, h pieces of `(n, d)`
 # > - stack: `torch.stack(pieces)`, `(h, n, d)`
-# > - attend, all heads at once: `attend(q, k, v)`, `(h, n, d)`
 # > - merge: `torch.cat(mixed.unbind(0), dim=-1)`, `(n, h * d)`
-# > - project out: `merged @ w_o`, `(n, e)`
 # >
 # > The number of heads is a setting that says where to cut. Cut between the strips, and keep all words of a strip
 # > together: heads first, because `@` multiplies the last two axes.
