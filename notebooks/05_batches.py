@@ -154,6 +154,11 @@ with torch.no_grad():
 # %% [markdown]
 # One sentence takes 0.4<!-- quoted --> ms on a single core. How long do 64 take, in one call?
 #
+# <details name="one-call"><summary>As long as one: it is one call.</summary>
+#
+# The sums are still those of 64 sentences, and one core does them all.
+#
+# </details>
 # <details name="one-call"><summary>64 times as long: about 25 ms.</summary>
 #
 # That is the loop.
@@ -194,7 +199,8 @@ weights[:, 0] = look(x)[0, :, it]
 display.rooms(both, room_of(TURNS["right"], 2, 8), (0, it), weights, name="the-right-house")
 
 # %% [markdown]
-# Both sentences lie in one tensor, `(b, n, e)`: b sentences of n words with e features. What has to change in
+# Both sentences lie in one tensor, `(b, n, e)`: b sentences of n words with e features (how shorter ones are filled up comes in
+# [chapter 6](06_masks.ipynb#cell-id=padding)). What has to change in
 # `one.attend`, which [chapter 1](01_one_head.ipynb) wrote for one sentence? Nothing. It multiplies along the last two
 # axes, once for each place of the axes in front. The heads are such an axis; the batch is one more.
 

@@ -65,7 +65,6 @@ def logits(model, ids, held, places, masked):
     x = model.positions(model.embed(ids) * root)         # (1, n, e)
     tea = model.embed.weight[TELLER.WORDS.index("tea")]  # (e,)
     row = tea * root if held == "tea" else tea * 0       # (e,)
-    row = row + math.nan if held == "NaN" else row       # (e,)
     x = torch.cat([row.expand(1, places, -1), x], 1)     # (1, places + n, e)
     blocked = masks.block_future(x.size(1))              # (places + n, places + n)
     blocked = blocked | (masked & (torch.arange(x.size(1)) < places))
@@ -86,7 +85,7 @@ def tell(model, held, masked):
 plain = storyteller(of_package)
 led = {
     held: [tell(plain, held, masked) for masked in (False, True)]
-    for held in ("zeros", "tea", "NaN")
+    for held in ("zeros", "tea")
 }
 display.dots_in_front(
     led, PLACES, TEXT, switch="padding mask", answers=ANSWERS, name="led-astray"
@@ -95,7 +94,7 @@ display.dots_in_front(
 # %% [markdown]
 # One row of zeros, and the thirsty cat becomes a sweet juice. Behind *tea*, the cat drinks
 # tea. There is no error. Now switch the **padding mask** on: zeros and *tea* change nothing any more, behind one place
-# or sixteen. NaN, *not a number*, still gets through.
+# or sixteen.
 #
 # Who would put a place there? A model reads many texts together, in a batch. A batch is a rectangle, so the shorter texts
 # are filled up. This is **padding**. Here the filler is a row of zeros; BERT's is a token `[PAD]`,
@@ -174,8 +173,8 @@ _, weights = attend(x, x, x, padding[:, None, :])  # (b, n, e), (b, n, m)
 
 # %% [markdown]
 # `[:, None, :]` gives every query the same mask: padding is padding, whoever looks. The short sentence no longer notices
-# its dots, as long as they hold numbers. NaN got through at the top because its
-# weight is 0, and 0 · NaN is NaN; so is $0 \cdot \infty$. Fill padding with finite numbers (`torch.empty` may hold
+# its dots, as long as they hold finite numbers. A dot's weight is 0, but 0 times NaN (*not a number*) is NaN, and so is
+# $0 \cdot \infty$. So fill padding with finite numbers (`torch.empty` may hold
 # NaN).
 
 # %% tags=["proof"]
@@ -317,7 +316,7 @@ blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 #
 # In PyTorch's class a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
 # the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: where a word may not look, it looks, and
-# nowhere else. [Masks in the wild](16_masks_in_the_wild.ipynb#cell-id=which-way-round-is-true) says what it means elsewhere.
+# nowhere else.
 #
 # Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
 # and that mask is gone. When does a row turn to NaN?
@@ -500,8 +499,7 @@ alone, sweet = "juice because it was thirsty .", "juice because it was sweet ."
 assert all(map(str.startswith, led["zeros"][0], (alone, sweet, sweet, sweet, sweet, sweet)))
 assert all(each.startswith("tea because") for each in led["tea"][0][1:])
 assert {*led["zeros"][1], *led["tea"][1], *twice} == {once[0]} == {led["zeros"][0][0]}
-for silent in (*led["NaN"], once):
-    assert {*" ".join(silent[1:]).split()} == {"·"}
+assert {*" ".join(once[1:]).split()} == {"·"}
 ids = TELLER.as_ids([[TELLER.EDGE, *TEXT.split()]])
 expected = TELLER.shipped().eval()(ids)[0, -1].detach()
 whole, broken = storyteller(attend_safely), storyteller(attend)
@@ -688,7 +686,7 @@ exercises.masks.check_seen.folded(keys_seen)
 # </details>
 # <details name="leak"><summary>Line 2, the fill.</summary>
 #
-# What `blocked` covers takes no part after this line. Does it cover the right keys?
+# This line does as it is told, and hides what `blocked` covers. What does `blocked` cover?
 #
 # </details>
 # <details name="leak"><summary>Line 5, the product.</summary>

@@ -1208,7 +1208,7 @@ def test_cut_otherwise_the_model_says_another_word(visit):
         ("12", 0, 12, ["cheese"] * 2, "2 of 2 rooms mix"),
         ("24", 0, 24, ["milk"] * 2, "1 of 1 room mixes"),
         ("transposed first", 1, 24, ["cat", "milk"], "y.transpose(0, 1).reshape(-1, 24, e): 1"),
-        ("8", 1, 8, ["gone", "milk"], "1 of 3 rooms mix"),
+        ("8", 1, 8, ["gone", "milk"], "1 of 3 rooms mixes"),
         ("6", 1, 6, ["mouse", "juice"], "each sentence is cut into 2 pieces."),
         ("12", 1, 12, ["cat", "milk"], "a room for each sentence."),
     ]:

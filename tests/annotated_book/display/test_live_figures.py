@@ -555,7 +555,7 @@ def test_a_row_of_words_is_cut_into_rooms_and_the_figure_says_which_mix():
     for sort, k, said in (
         (False, 2, "12 of 12 rooms mix the two sentences."),
         (False, 24, "1 of 1 room mixes the two sentences."),
-        (True, 8, "1 of 3 rooms mix the two sentences."),
+        (True, 8, "1 of 3 rooms mixes the two sentences."),
         (True, 4, "each sentence is cut into 3 pieces."),
         (True, 12, "a room for each sentence."),
     ):

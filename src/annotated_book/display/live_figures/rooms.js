@@ -26,7 +26,8 @@ export function verdict(number) {
   const [one, two] = number.map((rooms) => new Set(rooms));
   const all = new Set(number.flat()).size;
   const both = one.size + two.size - all;
-  if (both) return `${both} of ${all} room${all > 1 ? "s mix" : " mixes"} the two sentences.`;
+  if (both)
+    return `${both} of ${all} room${all > 1 ? "s" : ""} mix${both > 1 ? "" : "es"} the two sentences.`;
   return one.size > 1
     ? `each sentence is cut into ${one.size} pieces.`
     : "a room for each sentence.";
