@@ -500,7 +500,7 @@ print(
 #
 # </details>
 #
-# After 100 steps 96.7 % of the way is done, and the one word that needs understanding is right in half of the stories.
+# After 100 steps 96.6 % of the way is done, and the one word that needs understanding is right in half of the stories.
 # How much is nearly all of the way? Ask two readers who know next to nothing: one only how often each word
 # comes in this world, the other only which words follow the last one, and how often.
 
@@ -514,7 +514,7 @@ rare = 0.01  # for a pair that never came
 rows = {}
 for name, chance in {
     "how often each word comes": lambda one, word: came[word] / pairs.total(),
-    "the word before": lambda one, word: (
+    "which words follow the last one": lambda one, word: (
         (pairs[one, word] + rare) / (left[one] + rare * len(WORDS))
     ),
 }.items():
@@ -522,11 +522,13 @@ for name, chance in {
     loss = sum(-math.log(chance(*x)) for x in read) / len(read)
     way = (looks[0][0] - loss) / (looks[0][0] - FLOOR)
     rows[name] = [loss, f"{way:.1%}"]
-display.show(rows, columns=["loss", "way down"], decimals=3, corner="who knows only")
+display.show(
+    rows, columns=["loss", "way down"], decimals=3, corner="a reader who knows only"
+)
 
 # %% [markdown]
-# One word is enough for 79 % of the way. The long way down is cheap, and understanding waits in the last few
-# percent.
+# The second reader never looks back further than one word, and pays little enough to have come 79 % of the way. The long
+# way down is cheap, and understanding waits in the last few percent.
 #
 # How can nearly everything be learned and the point be missed? Because the loss is an average, and most
 # words are cheap. Look at them one by one.
@@ -543,20 +545,18 @@ series |= {
     name: (nats.tolist(), display.COLOURS[c]) for (name, nats), c in zip(paid.items(), "hm")
 }
 at = story.facts["asked"] - 1
-costs = [
-    f"a perfect reader pays {story.nats[i + 1]:.2f}, the model "
-    f"{paid['after 100 steps'][i]:.2f} after 100 steps "
-    f"and {paid['after 1,000'][i]:.2f} after 1,000"
-    for i in (at, at + 1)
-]
+cost = (
+    f"a perfect reader pays {story.nats[at + 1]:.2f}, the model "
+    f"{paid['after 100 steps'][at]:.2f} after 100 steps "
+    f"and {paid['after 1,000'][at]:.2f} after 1,000"
+)
 draw_surprise(
     story.words[1:],
     series,
     name="surprise-of-three",
-    alt=f"What each word of the story costs three readers. At “so the …”: {costs[0]}.",
-    caption=f"The story from above. For <i>tea</i> {costs[0]}. "
-    f"For <i>was</i>, the next word, {costs[1]}. (Who leans to one word pays less "
-    "where it comes, and more where another does.)",
+    alt=f"What each word of the story costs three readers. At “so the …”: {cost}.",
+    caption=f"The story from above. For <i>tea</i> {cost}. A model that leans to one "
+    "word can pay less than a perfect reader where it comes, and pays more elsewhere.",
 )
 
 # %% tags=["fold-input"]
@@ -574,8 +574,8 @@ for name, part in parts.items():
     young, grown = (x[part].sum() / len(real) for x in above)
     words = (part & real).sum() / len(real)
     rows[name] = [words, young, grown, young * len(real) / real.sum()]
-columns = ["words", "100 steps", "1,000 steps", "100, in the loss"]
-display.show(rows, columns=columns, corner="excess", decimals=3)
+columns = ["words", "100 steps", "1,000 steps", "100 steps, in nats a word"]
+display.show(rows, columns=columns, corner="excess, in nats a story", decimals=3)
 
 # %% tags=["proof"]
 before, young, after = (row[1] for row in rows.values())
@@ -615,6 +615,9 @@ cold = [text for text in written if not world.possible(grammar, text)]
 print(*cold[0])
 
 # %% tags=["proof"]
+assert len(world.pack(brought.state_dict())) < 55_000
+with torch.no_grad():
+    assert abs(loss_on(brought, TESTED) - loss_on(model, TESTED)) < 0.01
 assert all(text[2] == text[5] for text in cold)
 assert possible(write(shipped(4), 200, 0.1)) > 0.97
 with torch.no_grad():
@@ -655,28 +658,6 @@ print(
 # And warmer? At 2 hardly a story is left, since one wrong word of twenty-seven spoils it. Top-3 mends most of that: it
 # cuts off the long tail of words that are each unlikely and together are not. The next chapter begins with [this storyteller in the
 # page](11_questions_to_heads.ipynb#cell-id=ask-it): let it write at 0.1, at 1 and at 2.
-
-# %% [markdown]
-# <!-- deeper: a number in a byte -->
-# ### Going deeper: a number in a byte
-#
-# In the checkpoint, each row of a matrix is kept as whole numbers from −127 to 127 and one scale, a byte a number in
-# place of four. This is called **quantising** to int8, and costs next to nothing, as the proof says. To *go on
-# training* takes more: the optimizer's state, the schedule and the random generators, [as the chapter Training
-# shows](12_training.ipynb#cell-id=deeper-checkpoint).
-
-# %% tags=["proof"]
-state = model.state_dict()
-assert len(world.pack(state)) < 55_000
-packed = begin()
-packed.load_state_dict(world.unpack(world.pack(state), state))
-with torch.no_grad():
-    assert abs(loss_on(packed, TESTED) - loss_on(model, TESTED)) < 0.001
-    assert abs(loss_on(brought, TESTED) - loss_on(model, TESTED)) < 0.01
-print("✓ In int8, the loss of the model above is the same, but for a thousandth of a nat.")
-
-# %% [markdown]
-# <!-- /deeper -->
 
 # %% [markdown] name="below-the-floor"
 # ## Below the floor
