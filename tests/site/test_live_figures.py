@@ -984,7 +984,8 @@ def who_chases(data):
     kinds = ["right", "it chases itself", "not Anna’s"]
     seen = set()
     for done, pets, who, setting in [
-        (None, ("dog", "cat"), 0, "both heads"),
+        (None, ("dog", "cat"), 1, "both heads"),
+        (("button", "dog", ""), ("dog", "cat"), 0, "both heads"),
         (("button", "cat", ""), ("dog", "cat"), 1, "both heads"),
         (("button", "head 1", "Enter"), ("dog", "cat"), 1, "head 1 off"),
         (("button", "head 2", ""), ("dog", "cat"), 1, "both off"),

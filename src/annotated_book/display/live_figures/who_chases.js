@@ -21,7 +21,7 @@ export default {
     const tellers = cuts.map((each) => ({ weights, heads: each, layers, means }));
     const pets = [...data.pets];
     const on = [true, true];
-    let [uncut, who] = [false, 0];
+    let [uncut, who] = [false, 1];
     const said = readout();
     const menus = ["first", "second"].map((which, i) => {
       const named = animals.map((each) => [each, each]);
