@@ -401,7 +401,7 @@ print("✓ Without the first head of layer 1, the model always names the one who
 
 # %% [markdown]
 # Without 2.1 every answer stays right. So it does nothing? Without 2.2 alone 0.76 are right, and without both only 0.32: 2.1
-# does part of the same work, and it is missed only where 2.2 is missing, too.
+# does part of the same work, and it is missed where 2.2 is missing, too.
 #
 # Without 2.2 a third word comes in 0.22 of the questions, and hardly ever the other one: the choice stands, the name is
 # lost. So 2.2 seems only to **name**, as the *name movers* do in the best known study of this kind, of GPT-2 (**IOI**,
@@ -511,10 +511,15 @@ runs = {
 pairs, split = list(zip(patched_heads(model, "2.2"), ASKED)), []
 for actor in (True, False):
     split.append(shares(*zip(*(pair for pair in pairs if pair[1][3] == actor)))[1])
+both = [
+    shares(patched_heads(model, "2.1", "2.2", asked=asked), asked)[1]
+    for asked in sets.values()
+]
 caption = (
     "First model. About a thing, 2.2 alone turns {:.2f} of the answers where the animal is "
-    "meant, and {:.2f} where the thing is."
-).format(*split)
+    "meant, and {:.2f} where the thing is. 2.1 and 2.2 together turn {:.2f}, and between two "
+    "animals {:.2f}."
+).format(*split, *both)
 display.exchange(runs, name="first-model-s-heads", caption=caption)
 
 # %% tags=["proof"]
@@ -534,8 +539,7 @@ assert min(found[acts].mean(), found[~acts].mean()) > 0.75  # 2.2 brings a thing
 print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 is there.")
 
 # %% [markdown]
-# 1.1 alone turns every answer, in both sets: it carries all that the quality brings. (The twins share their verb, so how the verb
-# gets in was not asked.) 2.2 alone turns 0.98 between two animals. About a
+# 1.1 alone turns every answer, in both sets: it is enough. (The twins share their verb, so how the verb gets in was not asked.) 2.2 alone turns 0.98 between two animals. About a
 # thing it turns only 0.47: mostly an animal comes, whoever is meant. So between two animals there are not two jobs but one, in two steps:
 # 1.1 reads the quality; then 2.2 points at the one meant. About a thing, what 1.1 reads has other ways to the answer, too.
 
@@ -635,13 +639,65 @@ assert costs["without 1.1"][2] > 0.95
 assert costs["without 2.1"] == [1, 1, 0]
 assert costs["without 2.2"][:2] == [1, 1]
 assert costs["without 2.2"][2] < 0.4
-assert named_early(second, FAIR) > 0.8
-print("✓ One head is needed for who acts, one for the thing, one to tell them apart.")
+between = named_early(second, FAIR)
+assert between > 0.8
+print(
+    f"✓ Between two animals the lens names who acts, too, in {between:.2f} of the questions."
+)
 
 # %% [markdown]
 # Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 who acts still comes, and
-# of the things 0.39. And without 2.1 the model never names the thing at all. 2.1 looks at the quality where the thing is meant, and
-# at *so* elsewhere: it **tips** the answer. What it writes I did not ask.
+# of the things 0.39. And without 2.1 the model never names the thing at all. So does 2.1 name it? Send what each head
+# writes straight to the words (*direct logit attribution*). This is what it adds to their logits, compared with its mean,
+# where the thing is meant; what the layers behind it make of that is not counted:
+
+
+# %% tags=["fold-input"]
+def votes(model: nn.Module, head: str, asked: list) -> Tensor:
+    """Send what a head adds to its mean, at the last word, straight to the words, (b, v)."""
+    layer, number = (int(x) - 1 for x in head.split("."))
+    part, norm, noted = model.layers.layers[layer].self_attn, model.layers.norm, []
+    hook = norm.register_forward_pre_hook(lambda _, x: noted.append(x[0][:, -1]))
+    heads = said(model, asked)[layer, number, :, -1]  # (b, d)
+    hook.remove()
+    merge = part.out_proj.weight.unflatten(1, (part.num_heads, -1))[:, number]  # (e, d)
+    added = (heads - means_of(model)[layer, number]) @ merge.mT                 # (b, e)
+    scale = noted[0].std(-1, correction=0, keepdim=True)                        # (b, 1)
+    normed = norm.weight * (added - added.mean(-1, keepdim=True)) / scale
+    logits = normed @ model.project.weight.mT  # (b, v)
+    return (logits - logits.mean(-1, keepdim=True)).detach()
+
+
+def groups_of(asked: list) -> Iterator[tuple[set, ...]]:
+    """List who acts, other animals, the thing, others of its kind, and the other kind."""
+    for _, thing, who, _ in asked:
+        own, rest = sorted((KINDS[1], KINDS[2]), key=lambda kind: thing not in kind)
+        yield {who}, KINDS[0] - {who}, {thing}, own - {thing}, rest
+
+
+# %% tags=["hide-input"]
+columns = ["who acts", "other animals", "the thing", "others of its kind"]
+rows = {}
+for head in ("1.1", "2.1", "2.2"):
+    found = []
+    for logits, kinds in zip(votes(second, head, halves[1]), groups_of(halves[1])):
+        found.append([logits[[ten.NUMBER[x] for x in kind]].mean() for kind in kinds])
+    rows[head] = torch.tensor(found).mean(0).tolist()
+corner = "second model, the thing is meant"
+display.show({head: row[:4] for head, row in rows.items()}, columns=columns, corner=corner)
+
+# %% tags=["proof"]
+who, animals, thing, kind, other_kind = rows["2.1"]
+assert max(who, animals) < -1.5
+assert min(thing, kind) > 2.5 > 1.5 > other_kind
+assert kind > 0.8 * thing
+assert rows["1.1"][0] > 1.5 > 0.7 > max(rows["1.1"][1:])
+assert rows["2.2"][2] > 2 > 0 > rows["2.2"][3]
+print("✓ Of the two kinds, food and drink, 2.1 gives its votes to the right one.")
+
+# %% [markdown]
+# No: 2.1 votes against the animals and for the **kind**, for its other words nearly as much as for the thing. It takes from who acts about
+# what 1.1 gave: it **tips** the answer. And 2.2 picks the thing out of its kind.
 
 # %% tags=["fold-input"]
 seen = looks(second)
@@ -667,8 +723,8 @@ assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
 print("✓ About a thing, no head of layer 2 of the second model looks at the one who acts.")
 
 # %% [markdown]
-# The first model asks *who is meant?*, and then points. The second, about a thing, names whoever acts; then 2.1
-# tips the answer if the thing is meant. Yet both models give the same answers to all but two of these questions.
+# The first model asks *who is meant?*, and then points. The second, about a thing, names whoever acts, unless 2.1 tips the
+# answer. Yet both models give the same answers to all but two of these questions.
 
 # %% [markdown] name="outside"
 # ## What no loss could have told
