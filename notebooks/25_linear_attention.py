@@ -53,7 +53,7 @@ display.erases(KEYS, PLACES, FACTS, WAYS, name="delta-rule", asked="cat")
 # %% [markdown]
 # The second page corrects itself: the cat is in the hall. But once it is told that the kitten is in the kitchen, it has the
 # cat there, too, with 0.60, and only 0.64 of it in the hall. Why? Qwen3-Next and Kimi Linear (2025) keep such
-# a page, the *state*, in three of four layers: one matrix for each head.
+# a page, the *state*, in about three of four layers: one matrix for each head.
 
 # %% [markdown] name="linear-attention"
 # ## Multiply keys and values first
@@ -126,7 +126,7 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # size β, on the error $\tfrac12 \lVert k\,\bar S - v \rVert^2$**. The state is a small linear model, trained while it
 # reads.
 #
-# Each *token* has its own α and β: α can be 1 as long as all shall stay, and 0 for the token that clears the page. In
+# Each *token* has its own α and β: α can be near 1 as long as all shall stay, and near 0 for the token that clears the page. In
 # Qwen3-Next, α is one number for each head [[Qwen Team](../docs/references.md#qwen-2025)]. In Kimi Linear, it has one number
 # for each row of S, so that each feature of the keys fades at its own pace [[Kimi
 # Team](../docs/references.md#kimi-2025)]. Both models bring queries and keys to length 1, and norm the output. The book's
@@ -297,7 +297,7 @@ display.finish(drawing, name="recall-by-age", alt=f"How much is found. {alt}.")
 
 # %% [markdown]
 # Of all 64, the three find about as many: the plain sum 0.27, the gate 0.27, and the delta rule 0.31. (With β = 1 it is
-# 0.19.) What differs is *which* pairs they find; the figure shows the last 48. The sum blurs all ages alike, and the gate
+# 0.19.) What differs is *which* pairs they find; the figure shows the last 48. The sum blurs all ages alike, and the gate (dashed)
 # lets old pairs fade. The delta rule loses old ones, too, though nothing fades: each correction takes away from pairs with
 # similar keys, as the kitten did from the cat.
 #
@@ -353,8 +353,8 @@ display.show(rows, columns=["a new subject", "new facts"])
 # ## Hybrids, and what six models keep
 #
 # None of these rules finds all 64. A softmax over all keys does (with scores × 256, so that it is nearly a choice), since it
-# has kept every one. So Qwen3-Next and Kimi Linear are **hybrids**: after every three layers with a state comes one with
-# softmax attention.
+# has kept every one. So Qwen3-Next and Kimi Linear are **hybrids**: three layers with a state are mostly followed
+# by one with softmax attention.
 #
 # What does that save? Here are six models after one text of 131,072 tokens: two with [windows](24_windows.ipynb), two
 # with [sparse attention](24_windows.ipynb#cell-id=sparse-attention), and two with states. Which keeps least?
@@ -366,7 +366,7 @@ display.show(rows, columns=["a new subject", "new facts"])
 # </details>
 # <details name="least"><summary>One with windows: half of its layers or more keep at most the last 1,023 keys.</summary>
 #
-# No: its other layers keep all tokens, with large keys.
+# No: its other layers keep all tokens.
 #
 # </details>
 # <details name="least"><summary>One with sparse attention.</summary>
@@ -512,7 +512,7 @@ exercises.linear_attention.check_write.folded(write)
 # > ```
 # >
 # > The gate clears the page. The delta rule overwrites a key, and part of what is like it. Such a page does not give back every
-# > pair, so hybrids keep a softmax over all tokens in every fourth layer.
+# > pair, so hybrids keep a softmax over all tokens in about every fourth layer.
 #
 # You now have the parts of a model of today. [The next chapter](26_a_model_of_today.ipynb) puts most of them together, loads
 # a published chat model, and asks it.
