@@ -546,7 +546,8 @@ for ax, (kind, (size, full)) in zip(axes, kinds.items()):
 caption = (
     "Two kinds of layers. Full: attended to. Faint: only scored. Empty: kept no more, but "
     "in the entries below. s: the sink. Not to scale. In V3.2, a token leaves "
-    f"{left_of_one['V3.2']} numbers in each layer."
+    f"{left_of_one['V3.2']} numbers in each layer; here, in turn, "
+    f"{(left_of_one['by 4'] + left_of_one['by 128']) / 2:.0f} on average."
 )
 alt = (
     "A window with a sink; beside it entries by 4, five of 16 chosen, or all four by 128. "
@@ -556,7 +557,8 @@ display.finish(drawing, name="compressed", alt=alt, caption=caption)
 
 # %% [markdown]
 # An entry is one vector of 512 numbers, [key and value in one](22_fewer_keys.ipynb#cell-id=one-wide-head). By 4, the
-# indexer's key of 128 comes with it: (512 + 128) / 4 = 160 numbers a token; by 128 it is 512 / 128 = 4. (An entry by 4
+# indexer's key of 128 comes with it: (512 + 128) / 4 = 160 numbers a token; by 128 it is 512 / 128 = 4. Taken in turn, that is 82 on
+# average, where V3.2 keeps 704. (An entry by 4
 # mixes eight tokens, its own four and the four before them, and so overlaps with its neighbour.)
 
 # %% [markdown]
