@@ -85,10 +85,11 @@ display.show(rows, columns=columns, corner="tile")
 # whose exponential a float can hold?
 
 # %%
-for dtype in (torch.float16, torch.bfloat16, torch.float32):
-    print(f"{dtype!s:15} scores up to {math.log(torch.finfo(dtype).max):.1f}")
 powers = torch.tensor([101.0, 100.0]).exp()  # (2,)
 print(powers.tolist(), "->", (powers / powers.sum()).tolist())
+dtypes = (torch.float16, torch.bfloat16, torch.float32)
+rows = {str(dtype): [math.log(torch.finfo(dtype).max)] for dtype in dtypes}
+display.show(rows, columns=["scores up to"], decimals=1)
 
 # %% [markdown] name="two-halves-merged"
 # ## One rule: merge
