@@ -517,8 +517,8 @@ both = [
 ]
 caption = (
     "First model. About a thing, 2.2 alone turns {:.2f} of the answers where the animal is "
-    "meant, and {:.2f} where the thing is. 2.1 and 2.2 together turn {:.2f}, and between two "
-    "animals {:.2f}."
+    "meant, and {:.2f} where the thing is. 2.1 and 2.2 together turn {:.2f}, and between "
+    "two animals {:.2f}."
 ).format(*split, *both)
 display.exchange(runs, name="first-model-s-heads", caption=caption)
 
@@ -639,11 +639,8 @@ assert costs["without 1.1"][2] > 0.95
 assert costs["without 2.1"] == [1, 1, 0]
 assert costs["without 2.2"][:2] == [1, 1]
 assert costs["without 2.2"][2] < 0.4
-between = named_early(second, FAIR)
-assert between > 0.8
-print(
-    f"✓ Between two animals the lens names who acts, too, in {between:.2f} of the questions."
-)
+assert named_early(second, FAIR) > 0.8
+print("✓ Between two animals the lens mostly names who acts, too.")
 
 # %% [markdown]
 # Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 who acts still comes, and
@@ -654,7 +651,7 @@ print(
 
 # %% tags=["fold-input"]
 def votes(model: nn.Module, head: str, asked: list) -> Tensor:
-    """Send what a head adds to its mean, at the last word, straight to the words, (b, v)."""
+    """Send what a head adds to its mean at the last word to the logits, (b, v)."""
     layer, number = (int(x) - 1 for x in head.split("."))
     part, norm, noted = model.layers.layers[layer].self_attn, model.layers.norm, []
     hook = norm.register_forward_pre_hook(lambda _, x: noted.append(x[0][:, -1]))
@@ -693,7 +690,7 @@ assert min(thing, kind) > 2.5 > 1.5 > other_kind
 assert kind > 0.8 * thing
 assert rows["1.1"][0] > 1.5 > 0.7 > max(rows["1.1"][1:])
 assert rows["2.2"][2] > 2 > 0 > rows["2.2"][3]
-print("✓ Of the two kinds, food and drink, 2.1 gives its votes to the right one.")
+print("✓ Of the two kinds, food and drink, head 1 of layer 2 votes for the right one.")
 
 # %% [markdown]
 # No: 2.1 votes against the animals and for the **kind**, for its other words nearly as much as for the thing. It takes from who acts about
