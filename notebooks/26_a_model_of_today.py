@@ -34,20 +34,14 @@ print(pretrained.CHAT_MODEL.files[0])
 # %% tags=["needs-weights"]
 path = pretrained.find_weights(model=pretrained.CHAT_MODEL)
 model, tokenizer = pretrained.load_gguf(path)
-for name in (
-    "num_layers",
-    "embed_dim",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "hidden_dim",
-    "vocab_size",
-    "rotary_base",
-):
-    print(f"{name:15} {getattr(model.settings, name):,.0f}")
+names = ["num_layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim", "hidden_dim"]
+names += ["vocab_size", "rotary_base"]
+rows = {name: [f"{getattr(model.settings, name):,.0f}"] for name in names}
 parameters = sum(x.numel() for x in model.parameters())
 size = sum(file.stat().st_size for file in path.glob("*.gguf"))
-print(f"{parameters:,} parameters, {8 * size / parameters:.1f} bits each in the file")
+rows["parameters"] = [f"{parameters:,}"]
+rows["bits of each in the file"] = [f"{8 * size / parameters:.1f}"]
+display.show(rows, columns=["SmolLM2-135M-Instruct"])
 
 # %% [markdown]
 # There are 30 blocks. The states are 576 wide, and nine query heads of width 64 share three KV heads, three each. The
@@ -607,8 +601,8 @@ display.finish(drawing, name="what-breaks-what", alt=alt + ".")
 
 # %% [markdown]
 # Look at GELU. The answer is the same, word for word, and the perplexity is 69, three times as large. A wrong rotary base
-# and a cache in 4 bits do not make the answer wrong, either. Only shifted groups, and W_Q and W_K in the order of the
-# file, show at once.
+# and a cache in 4 bits do not make the answer wrong, either. Of the four mistakes, only shifted groups and W_Q and W_K in
+# the order of the file show at once.
 #
 # Now the window of 32. It lifts the perplexity to 73. Add a single key, the very first of the text, and it is 34. Many
 # heads put on this key the weight that they need nowhere else: it is their
@@ -911,12 +905,12 @@ mistakes = {
     "C": ([small], "rotary", [RotaryEmbedding(8, base=100)]),
     "D": (heads, "window", [4, 4]),
 }
-expected = in_chunks(small, ten)
-print("position ", *range(10))
+expected, rows = in_chunks(small, ten), {}
 for name, mistake in mistakes.items():
     with exchanged(*mistake):
         apart = (in_chunks(small, ten) - expected).abs().amax(1) > 1e-9
-    print(f"{name:9}", *("x" if x else "·" for x in apart))
+    rows[name] = ["x" if x else "·" for x in apart]
+display.show(rows, columns=[str(place) for place in range(10)], corner="position")
 
 # %% [markdown]
 # *Medium, 3 minutes.* Which model has which mistake? Write the number of the cause.
