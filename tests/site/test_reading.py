@@ -445,12 +445,16 @@ ASKED = {
     "YaRN attention_factor mscale": "questions",
     "LoRA kv_b_proj MLA has no effect": "loaded-model",
     "cache cannot be trimmed sliding window": "loaded-model",
-    "is_causal ignored need_weights": "messages questions#why-does-is_causaltrue-of-nntransformerencoderlayer-do-nothing",
-    "averaging attention heads": "reasons#do-all-heads-count-equally-and-is-the-mean-of-their-maps-fair",
+    "is_causal ignored need_weights": "messages questions#"
+    "why-does-is_causaltrue-of-nntransformerencoderlayer-do-nothing",
+    "averaging attention heads": "reasons#"
+    "do-all-heads-count-equally-and-is-the-mean-of-their-maps-fair",
     "quantize nn.MultiheadAttention": "questions#how-do-i-add-lora-a-hook-or-8-bits",
     "qat.Linear.from_float only works for Linear": "messages",
-    "causal mask query shorter than key": "questions#why-do-flash_attns-causal-and-sdpas-is_causal-differ-for-fewer-queries-than-keys",
-    "flash_attention_2 padding tokens zero output": "loaded-model#why-is-the-output-at-padding-tokens-zero",
+    "causal mask query shorter than key": "questions#"
+    "why-do-flash_attns-causal-and-sdpas-is_causal-differ-for-fewer-queries-than-keys",
+    "flash_attention_2 padding tokens zero output": "loaded-model#"
+    "why-is-the-output-at-padding-tokens-zero",
 }
 
 
