@@ -312,15 +312,14 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # key, what it is **found by**; $W_V$ its value, what it **hands over**. The product takes each row of the matrix as many
 # times as the word has of that row's feature: for *it*, row *animal* plus row *food* plus row *quality*.
 #
-# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it*
-# looks there, and in green what that word hands over. The answer is *yes*, *it* is an animal, if *it* collects more than
-# the average word hands over, the thin line in the bar. A column of the query meets only the same column of the key; their
-# names are ours. Three presses build the plan:
+# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. The answer is *yes*, *it* is an animal,
+# if *it* collects more than the average word hands over, the thin line in the bar. Under each word stands how much *it* looks
+# there, times what that word hands over. Three presses build the plan:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
 # 2. $W_Q$, row *quality*, column *animal*: *it* asks for animals, as *it* has 1 of quality in the first table. Whom will
 #    *it* look at?
-# 3. $W_K$, row *animal*, column *animal*: animals are found.
+# 3. $W_K$, row *animal*, column *animal*: animals are found. (A column of the query meets only the same column of the key.)
 
 # %% tags=["hide-input"]
 presses, ours = torch.zeros(2, 3, 4, 2)
@@ -398,15 +397,9 @@ first = x + attend(x, x, x)[0]          # (8, 4)
 _, twice = attend(first, first, first)  # (8, 4), (8, 8)
 
 # %% [markdown]
-# Before you press *twice*: could four matrices have turned *it* to the cat in one sentence, and to the milk in the other,
-# without a second round?
-#
-# <details><summary>Could they?</summary>
-#
-# No. The cat, the milk and *it* bring the same rows into both sentences. So *it* gives the two the same scores in both,
-# whatever the matrices are. The last word can only take weight from both, in proportion.
-#
-# </details>
+# Nothing less will do, whatever the four matrices are. The cat, the milk and *it* bring the same rows into both sentences, so
+# in one round *it* gives the two the same scores in both. The last word can only take weight from both, in proportion.
+# Press *twice*: now the row of *it* holds a bit of the last word.
 
 # %% tags=["hide-input"]
 # Layer 4, head 2, in hundredths: a test holds them against the model.
@@ -450,9 +443,9 @@ display.collects(
 # arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself than at any
 # other word?
 #
-# <details><summary>Can you?</summary>
+# <details><summary>It never does.</summary>
 #
-# No. *Thirsty* stands in the same direction, twice as far, and so has twice the score of *it*. Where that is
+# *Thirsty* stands in the same direction, twice as far, and so has twice the score of *it*. Where that is
 # negative, the words at (0, 0) score more; where that is 0, as much as *it*.
 #
 # </details>
@@ -466,7 +459,8 @@ assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
 display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
 
 # %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow.
+# A score is how far along the arrow a key stands, times the length of the arrow. Divided by $\sqrt 2$, as d is 2 here, it
+# goes into the softmax.
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
@@ -525,12 +519,16 @@ def products(d: int) -> Tensor:
 
 
 by_width = {width: products(width) for width in (4, 16, 64, 256)}
+others = torch.randn(500, 32, 4) @ torch.randn(500, 16, 4).mT   # (500, 32, 16)
+narrow = (others / math.sqrt(4)).softmax(-1).amax(-1).mean(-1)  # (500,)
+largest = (by_width[256] / math.sqrt(256)).softmax(-1).amax(-1).mean()
+assert (narrow > largest).float().mean() > 0.2
 display.divided(by_width, name="wider-and-wider", width=64, query=10)
 
 # %% [markdown]
 # Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**: change
 # a score a little, and the shares stay as they are, so training hardly learns from such a query. Divided by the root, the
-# largest weight is 0.21 on average at width 4, and 0.24 at 256.
+# largest weight stays near a quarter, 0.21 on average at width 4 and 0.24 at 256; other draws turn the two round.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->

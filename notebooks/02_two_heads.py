@@ -198,7 +198,27 @@ for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
         x = one.embed(said := [*words[:-1], last])  # (8, 4)
         scores = [scores_of_it(x, number) for number in (0, 1)]
         six[f"{start} … {last}"] = said, answer, *scores, (x @ one.W_V)[:, 0]
-display.duel(six, ("animal", "food"), "the number of the rival's noun", -1, name="rematch")
+display.duel(six, ("animal", "food"), -1, name="rematch")
+
+# %% [markdown]
+# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
+# there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home their quality:
+# 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
+#
+# An animal is no food, and the heads do not know it: in $W_K$, the row of the rival's noun holds a 0. Below the bars you can
+# change this number in each head. **Can you get all six by moving one slider alone?**
+#
+# <details><summary>What a number does</summary>
+#
+# No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at 1 the
+# heads look for the same, and every sentence is a draw: two heads that look alike are one. With both at −1 it is six. In
+# *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, and 0.40 of
+# *food* is left.
+#
+# </details>
+#
+# More heads are not better by themselves: each has to look in the right place. In a model, training moves all these numbers
+# at once.
 
 # %% tags=["proof"]
 right = {}
@@ -221,28 +241,6 @@ before, after = (scores_of_it(cats, z)[1].softmax(-1) for z in (0, -1))
 assert after.argmax() == place  # head 2 turns away, and most from the last word
 assert after[-1] < 0.25 * before[-1] < 0.25 * before[place] < 0.5 * after[place]
 print("✓ At 0 the bars are what two_heads writes; no one number gets six, two below 0 do.")
-
-# %% [markdown]
-# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
-# there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home their quality:
-# 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
-#
-# An animal is no food, and the heads do not know it: in $W_K$, the row of the rival's noun holds a 0. Below the bars you can
-# change this number in each head. **Can you get all six by moving one slider alone?**
-#
-# <details><summary>What a number does</summary>
-#
-# No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at −1 it
-# is six. In *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from
-# *thirsty*, and 0.40 of *food* is left. With both at 1 the heads look for the same, and every sentence is a draw: two heads that look alike are
-# one.
-#
-# </details>
-#
-# More heads are not better by themselves: each has to look in the right place. In a model, training moves all these numbers
-# at once, and its heads differ, too. In the [model of chapter 13](13_trained_weights.ipynb), *it* of *the cat drank
-# milk because it was thirsty* gives the cat 0.47<!-- quoted --> and the milk 0.30<!-- quoted --> in one head, and
-# 0.13<!-- quoted --> and 0.18<!-- quoted --> in another.
 
 # %% [markdown]
 # ## A list of heads

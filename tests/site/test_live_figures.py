@@ -579,7 +579,7 @@ def duel(data):
     says = ["animal ✓", "food ✓", "food ✗", "food ✓", "animal ✓", "animal ✗"]
     first = {".aa-stage svg text:nth-of-type(1)": ["0.97", "0.19", "0.67", "0.11", "1.76", "0.90"]}
     yield ("button", "5", ""), said, {bold: says} | first
-    one, two = (f"head {i}" for i in (1, 2))
+    one, two = (f"{finds} in head {i}" for i, finds in enumerate(data["sides"][::-1], 1))
     yield ("slider", two, "ArrowLeft"), ["Right: 5 of 6.", f"Not right: {names[5]}."], {}
     yield ("slider", two, "Home"), ["Right: 5 of 6."], {}
     yield ("slider", one, "ArrowLeft"), ["Right: 6 of 6. All six!"], {}

@@ -472,7 +472,7 @@ def test_a_duel_counts_the_longer_bar():
     one = torch.tensor([[0.0, 3, -1], [0, -2, 5]])
     gives = torch.tensor([2.0, 0, 1])
     sentences = {"a & b": (["a", "&", "b"], 0, zero, one, gives)}
-    figure = display.duel(sentences, ("left", "right"), "it", -1, name="try")
+    figure = display.duel(sentences, ("left", "right"), -1, name="try")
     assert "a & b: 1.42 of left and 0.42 of right, left ✓." in figure.text
     assert "With both numbers at −1: 1.94 : 0.01; right in 1 of 1." in figure.text
     (kept,) = given(figure)["sentences"]
@@ -488,7 +488,7 @@ def test_a_duel_counts_the_longer_bar():
         [105 * x for x in brings], abs=0.1
     )
     swapped = {"a & b": (["a", "&", "b"], 1, zero, one, gives)}
-    assert "left ✗." in display.duel(swapped, ("left", "right"), "it", -1, name="try").text
+    assert "left ✗." in display.duel(swapped, ("left", "right"), -1, name="try").text
 
 
 def test_a_net_says_how_far_off_it_is():

@@ -1,6 +1,6 @@
 // A game for two heads: the longer bar answers. The reader says how many will be right, then moves a number in each head.
 //
-// sides: what the two bars stand for; number: what the slider of each head changes
+// sides: what the two bars stand for; the slider of each head says how well it finds the other
 // sentences: of each its name, its words, which side is right, the scores of both heads where the number is 0 (zero) and
 //   where it is 1 (one), and what each word hands over (gives)
 // unit: the length of a bar of 1. A test compares what `bring` finds with Python's.
@@ -20,7 +20,7 @@ export function bring(zero, one, gives, number) {
 
 export default {
   render({ model, el }) {
-    const { sides, number, sentences, unit } = model.get("data");
+    const { sides, sentences, unit } = model.get("data");
     const now = { guess: null, numbers: [0, 0] };
     const said = readout();
     const drawn = sentences.map(draw);
@@ -50,10 +50,17 @@ export default {
     const sliders = sides.map((_, i) => {
       const move = (value) => ((now.numbers[i] = value), show());
       const say = (value) => value.toFixed(1).replace("-", "−");
-      return slider({ label: `head ${i + 1}`, min: -2, max: 2, step: 0.5, value: 0, say, move })
-        .label;
+      return slider({
+        label: `${sides[1 - i]} in head ${i + 1}`,
+        min: -2,
+        max: 2,
+        step: 0.5,
+        value: 0,
+        say,
+        move,
+      }).label;
     });
-    const knobs = element("div", { class: "aa-knobs" }, `${number}:`, ...sliders);
+    const knobs = element("div", { class: "aa-knobs" }, ...sliders);
     const ask = element("div", { class: "aa-controls aa-endings" }, "right will be", ...guesses);
     const board = element("div", { class: "aa-score" }, ...drawn.map(({ root }) => root));
     el.append(board, ask, knobs, said);

@@ -19,7 +19,6 @@ Sentence = tuple[Sequence[str], int, Tensor, Tensor, Tensor]
 def duel(
     sentences: Mapping[str, Sentence],
     sides: Sequence[str],
-    number: str,
     mended: float,
     *,
     name: str,
@@ -29,8 +28,8 @@ def duel(
     Args:
         sentences: by name, of each its words, which of the two sides is right, the scores (2, m) of
             both heads where the number is 0 and where it is 1, and what each word hands over, (m,).
-        sides: what the bars of head 1 and head 2 stand for.
-        number: what the number is called.
+        sides: what the bars of head 1 and head 2 stand for; the number of each head says how well
+            it finds the other.
         mended: a second number, for which the picture's words tell what the heads bring home.
         name: the figure's name, see ``finish``.
     """
@@ -60,7 +59,7 @@ def duel(
         | {"zero": _rounded(zero), "one": _rounded(one), "gives": _rounded(gives)}
         for which, (said, answer, zero, one, gives) in sentences.items()
     ]
-    data = {"sides": list(sides), "number": number, "sentences": given, "unit": unit}
+    data = {"sides": list(sides), "sentences": given, "unit": unit}
     return live(figure(name, content, alt), "duel", data, room=(450, 730))
 
 
