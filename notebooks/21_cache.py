@@ -323,6 +323,25 @@ print("✓ A `KVCache` in each layer takes these bytes.")
 # table 3](../docs/references.md#llama-2024), the others' of their configuration.) Layers with a
 # [window](24_windows.ipynb), latent attention ([MLA](22_fewer_keys.ipynb)) or [linear
 # attention](25_linear_attention.ipynb) keep less than the formula says.
+#
+# ### How many sequences fit
+#
+# How many sequences can Llama 3.1 8B write at a time on a GPU of 80 GB? vLLM takes a share of the GPU, here
+# 0.9<!-- setting --> (`gpu_memory_utilization`), loads the weights, and cuts what is left into pages for caches:
+
+# %% tags=["fold-input"]
+left = 0.9 * 80e9 - 2 * 8.03e9  # bytes for caches
+token = counting.cache_bytes(1, 8 * 128, layers=32)  # bytes, with two for each number
+lengths = (1024, 8192, 32_768, 131_072)
+fits = {f"{n:,}": [left // (n * token), left // (n * token / 2)] for n in lengths}
+columns = ["in 16 bits", "in 8 bits"]
+display.show(fits, columns=columns, corner="tokens of each", decimals=0)
+
+# %% [markdown]
+# So 52 users with 8,192<!-- setting --> tokens each, or 3 with as many as the model allows. This is a limit once more: what the layers
+# hold for a moment while they compute takes a few GB, too. At its start vLLM logs this number for sequences of
+# `max_model_len`, as *Maximum concurrency*, and stops with an error where not even one would fit. Then lower
+# `max_model_len`. More sequences than fit may wait: pages are taken [as tokens come](#cell-id=pages).
 
 # %% [markdown] name="attention-that-continues"
 # ## Chunked prefill: attention that continues
@@ -1061,6 +1080,7 @@ NAMES = {
     "continuous batching": ("generate_batch", "always on"),
     "sequences in a call": ("max_requests_per_batch", "max_num_seqs"),
     "token budget of a call": ("max_batch_tokens", "max_num_batched_tokens"),
+    "share of the memory": ("max_memory_percent", "gpu_memory_utilization"),
     "pages": ("page_size", "block_size"),
     "prefix caching": ("allow_block_sharing", "enable_prefix_caching"),
     "offloading": ("cpu_offload_space", "kv_transfer_config"),
