@@ -304,17 +304,18 @@ display.collects(two, own, FEATURES[:2], it, name="own-numbers")
 # Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. Cats and kittens
 # outvote one *sweet*. The first two sentences went well only because the cat and the milk were a draw.
 #
-# Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but what is *said* of them:
-# their quality. For that, a word's query, key and value can no longer be the same four numbers.
+# Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but their quality. *Cats*
+# have none to give. But *thirsty*, in our table, is 2 of an animal itself, and *sweet* is not. So *it* brings home a quality only where that is one
+# of animals. For that, a word's query, key and value can no longer be the same four numbers.
 
 # %% [markdown] name="four-learned-matrices"
 # So put a matrix between a word and each of its three parts. $W_Q$ makes its query, what the word **asks for**; $W_K$ its
 # key, what it is **found by**; $W_V$ its value, what it **hands over**. The product takes each row of the matrix as many
 # times as the word has of that row's feature: for *it*, row *animal* plus row *food* plus row *quality*.
 #
-# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. The answer is *yes*, *it* is an animal,
-# if *it* collects more than the average word hands over, the thin line in the bar. Under each word stands how much *it* looks
-# there, times what that word hands over. Three presses build the plan:
+# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it* looks
+# there, times what that word hands over. The thin line in the bar is what *it* would bring home without a question, the average of all words.
+# More than that means *yes*, *it* is an animal. Three presses build the plan:
 #
 # 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
 # 2. $W_Q$, row *quality*, column *animal*: *it* asks for animals, as *it* has 1 of quality in the first table. Whom will
@@ -355,16 +356,28 @@ display.by_hand(
 # brings five more sentences. Five of six are right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375.
 # The two cats take most of the weight, and have no quality to give.
 #
-# So let *it* ask for quality, too. Make row *quality* of $W_Q$ 2 and 1, and put a 1 in row *quality*, column *quality*, of
-# $W_K$. Now *thirsty* is found twice over, as an animal and as a quality: 0.67, a clear *yes*. This is *our head*, that of
-# the chapters to come.
+# So let *it* ask for quality, too: a 1 in row *quality*, column *quality*, of $W_K$ and of $W_Q$. Now *thirsty* is found
+# twice over, as an animal and as a quality. But *sweet* is found as well, and only three are right. Which cell makes
+# animals count for more than qualities?
+#
+# <details name="which-cell"><summary>Row <em>quality</em>, column <em>animal</em>, of W<sub>Q</sub>: make it 2.</summary>
+#
+# Right. *Cats … thirsty* is a clear *yes*, 0.67. This is *our head*, that of the chapters to come.
+#
+# </details>
+# <details name="which-cell"><summary>Row <em>animal</em>, column <em>animal</em>, of W<sub>K</sub>: make it 2.</summary>
+#
+# Right: it makes the same scores. *Cats … thirsty* is a clear *yes*, 0.67. *Our head*, that of the chapters to come, has
+# the 2 in $W_Q$ instead.
+#
+# </details>
 #
 # One answer is still wrong, *milk … sweet*, with 0.90. No animal is about, except the bit of one in *it* itself, and the weights
 # add up to one all the same. So *it* brings home qualities, half of it its own and half that of *sweet*. **Can you set a head that gets all six?**
 #
 # <details><summary>Two answers</summary>
 #
-# Begin with our head, and put a 1 into both columns of row *action* of $W_K$. Where no animal is about, the verb is found,
+# Begin with our head (the chapters to come need no more), and put a 1 into both columns of row *action* of $W_K$. Where no animal is about, the verb is found,
 # and has nothing to hand over. In trained models, a word that takes the weight nobody needs is called an [attention
 # sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
 #
@@ -372,7 +385,25 @@ display.by_hand(
 # row *animal* of $W_V$. This head only looks at the last word, and brings home how much of an animal that is.
 #
 # </details>
-#
+
+
+# %% tags=["proof"]
+def answers(asked: dict, who: int, head: Tensor) -> list[float]:
+    """Give what "it" brings home in each sentence, and how many answers are right."""
+    home = [attend(*(rows @ w for w in head))[0][who, 0] for _, rows, _ in asked.values()]
+    lines = [(rows @ head[2]).mean(0)[0] for _, rows, _ in asked.values()]
+    right = [(a > b) == yes for a, b, (*_, yes) in zip(home, lines, asked.values())]
+    return [*map(float, home), sum(map(int, right))]
+
+
+both_found, other_way = ours.clone(), ours.clone()  # (3, 4, 2), (3, 4, 2)
+both_found[0, 3, 0] = other_way[0, 3, 0] = 1
+other_way[1, 0, 0] = 2
+assert [answers(six, it, head)[-1] for head in (presses, both_found, ours)] == [5, 3, 5]
+assert answers(six, it, other_way) == answers(six, it, ours)
+print("✓ Three presses: five of six. A 1 in column quality: three. Then the 2: five again.")
+
+# %% [markdown]
 # What comes home is a quality; what the model shall read is *an animal*. So a fourth matrix, $W_O$, decides what the
 # notes are **written as**, before a model adds them to the row of the word that asked. Here is our whole head. A word has
 # e = 4 numbers; its query, its key and its value have d = 2, and the second number of a value is always 0.
@@ -386,20 +417,51 @@ W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), written under 
 mixed, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (8, 2), (8, 8)
 written = mixed @ W_O                               # (8, 2) x (2, 4) -> (8, 4)
 
+# %% [markdown]
+# ## How far along the arrow
+#
+# Two numbers are a place on paper. Here are the keys of *the cat drank milk because it was thirsty*, by our $W_K$. The
+# arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself than at any
+# other word?
+
+# %% tags=["hide-input"]
+assert torch.stack([W_Q, W_K, W_V]).equal(ours)
+keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
+arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
+by_word = arrows @ keys.mT                                     # (51 * 51, 8)
+assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
+display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
+
+# %% [markdown]
+# A score is how far along the arrow a key stands, times the length of the arrow. Divided by $\sqrt 2$, as d is 2 here, it
+# goes into the softmax. And *it* never comes first: *thirsty* stands in the same direction, twice as far, and so has twice
+# its score. Where that is negative, the words at (0, 0) score more.
+
 # %% [markdown] name="ask-twice"
 # ## Ask twice
 #
-# Our head adds 0.97 of *animal* to the row of *it*, and the next head asks with the sum. Try that with the attention of the
-# first screen, which has no matrices: every word adds what it has collected to its row, and all ask again.
+# Five answers are right, and still *it* has never preferred the cat to the milk, or the milk to the cat. Can other
+# matrices do that: with *thirsty* look more at the cat, with *sweet* more at the milk?
+#
+# <details name="in-one-round"><summary>Yes, with the right numbers.</summary>
+#
+# Divide the weight of *cat* by that of *milk*. The last word is not in it: a score is made of two words alone, here *it* and
+# a noun, which bring the same rows into both sentences. So whatever the matrices are, this ratio is the same in both.
+#
+# </details>
+# <details name="in-one-round"><summary>No.</summary>
+#
+# Right. A score is made of two words alone, here *it* and a noun, and these bring the same rows into both sentences. The last
+# word can only take weight from both, in proportion.
+#
+# </details>
+#
+# So the last word has to get into the row of *it* first. Let every word *add* what it has collected to its row, and all ask
+# again. Try it with the attention of the first screen, which has no matrices, and press *twice*:
 
 # %%
 first = x + attend(x, x, x)[0]          # (8, 4)
 _, twice = attend(first, first, first)  # (8, 4), (8, 8)
-
-# %% [markdown]
-# Nothing less will do, whatever the four matrices are. The cat, the milk and *it* bring the same rows into both sentences, so
-# in one round *it* gives the two the same scores in both. The last word can only take weight from both, in proportion.
-# Press *twice*: now the row of *it* holds a bit of the last word.
 
 # %% tags=["hide-input"]
 # Layer 4, head 2, in hundredths: a test holds them against the model.
@@ -435,32 +497,6 @@ display.collects(
 # written the last word into its row. The third button shows a head that nobody set by hand, one of the 72 of
 # `all-MiniLM-L6-v2`, a model that finds texts of similar meaning. Into its rows, three layers before have written.
 # [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.
-
-# %% [markdown]
-# ## How far along the arrow
-#
-# Two numbers are a place on paper. Here are the keys of *the cat drank milk because it was thirsty*, by our $W_K$. The
-# arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself than at any
-# other word?
-#
-# <details><summary>It never does.</summary>
-#
-# *Thirsty* stands in the same direction, twice as far, and so has twice the score of *it*. Where that is
-# negative, the words at (0, 0) score more; where that is 0, as much as *it*.
-#
-# </details>
-
-# %% tags=["hide-input"]
-assert torch.stack([W_Q, W_K, W_V]).equal(ours)
-keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
-arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
-by_word = arrows @ keys.mT                                     # (51 * 51, 8)
-assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
-display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
-
-# %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow. Divided by $\sqrt 2$, as d is 2 here, it
-# goes into the softmax.
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
@@ -528,7 +564,7 @@ display.divided(by_width, name="wider-and-wider", width=64, query=10)
 # %% [markdown]
 # Undivided, one key takes more and more: at 256, on average 0.91 of all the weight. The softmax is **saturated**: change
 # a score a little, and the shares stay as they are, so training hardly learns from such a query. Divided by the root, the
-# largest weight stays near a quarter, 0.21 on average at width 4 and 0.24 at 256; other draws turn the two round.
+# largest weight stays near a quarter, at width 4 as at 256.
 
 # %% [markdown] name="the-derivative-of-the-softmax"
 # <!-- deeper: The derivative of the softmax -->

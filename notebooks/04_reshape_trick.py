@@ -3,7 +3,7 @@
 #
 # *One transpose is missing, without an error. What is lost?*
 #
-# *11 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# *12 minutes and 5 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -14,6 +14,7 @@
 
 # %% tags=["hide-input"]
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads  # what this page makes
@@ -77,10 +78,10 @@ ways = {"with the transpose": places.view(2, -1).T, "without": places.view(-1, 2
 landings(one.WORDS, ways, who=it, width=2, name="wrong-merge-of-it")
 
 # %% [markdown]
-# The shorter merge reads the memory from the top, all of head 1 before head 2, and counts off two cells for each row.
-# So the row of *it* gets what head 2 has found for *drank* and for *milk*. Those two words have no quality, and in these heads
-# only a quality asks. So each of them looks at all eight words alike. The sentence holds a quality of 3: 1 in *it*, 2 in
-# its last word. *Drank* and *milk* find an eighth of it each, which is 0.38, and $W_O$ puts the one under animal, the
+# The shorter merge reads head 1 to its end before head 2, and counts off two cells for each row.
+# So the row of *it* gets what head 2 has found for *drank* and for *milk*. In these heads only a word with a quality asks, and
+# these two have none. So they look at all eight words alike, and bring home an eighth of all the quality in the sentence: *it* has 1 of it, the
+# last word 2, which makes 3 ÷ 8 = 0.38. $W_O$ puts the one under animal, the
 # other under food. Nothing has been erased: the answer stands in the rows of *drank* and *was*.
 
 # %% tags=["proof"]
@@ -189,9 +190,31 @@ y = x.view(B, T, h, d).transpose(1, 2)            # (b, n, h, d) -> (b, h, n, d)
 z = y.transpose(1, 2).contiguous().view(B, T, C)  # -> (b, n, h, d) -> (b, n, h * d)
 
 # %% [markdown]
-# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. After an attention,
-# whose result lies head by head, it copies. That copy brings a word's numbers together. The shorter merge skips it, and
-# that is the mistake.
+# In these two lines `.contiguous()` copies nothing, for `z` walks as `x` does. After `attend`, whose result lies head by
+# head, it copies. Is that copy what the shorter merge lacks? Most models let PyTorch's fused attention do the work. It gives the same numbers as
+# `attend`, and leaves them as the heads of its query lie, word by word:
+
+# %%
+batch = heads[None]                                             # (b, h, n, d)
+fused = F.scaled_dot_product_attention(batch, batch, batch)[0]  # (h, n, d)
+print("strides:", fused.stride())
+
+# %% [markdown]
+# Now the four numbers of a word stand side by side. Is `merge_shorter(fused)` right?
+#
+# <details name="fused"><summary>Yes: on this shelf, they stand in the right order.</summary>
+#
+# They do, but a reshape does not ask how they stand.
+#
+# </details>
+# <details name="fused"><summary>No, and now it copies.</summary>
+#
+# Right. A reshape takes the numbers by their indices, the last axis first, so all of head 1 comes before head 2, wherever they stand. Here it even
+# copies all 12, to put them wrong. The transpose and then the reshape are right, and copy nothing.
+#
+# </details>
+#
+# **Where a number lies changes no result. The order of the axes does, and only a transpose changes that.**
 
 # %% tags=["proof"]
 for made in (y[0], split_heads(x, h), three.split_and_stack(x, h)):
@@ -212,6 +235,11 @@ except RuntimeError as error:
     message = str(error)
 assert message.startswith("view size is not compatible with input tensor's size and stride")
 assert shelf(merge_shorter(mixed)) == shelf(mixed)
+torch.testing.assert_close(fused, mixed)
+torch.testing.assert_close(merge(fused), merged)
+assert (fused.stride(), shelf(merge(fused))) == ((2, 4, 1), shelf(fused))
+assert shelf(merge_shorter(fused)) != shelf(fused)
+torch.testing.assert_close(merge_shorter(fused), merge_shorter(mixed))
 print("✓ The same numbers as splitting and stacking, and as concatenating.")
 
 # %% [markdown] name="two-mistakes-that-keep-every-shape"
@@ -447,36 +475,32 @@ print(
     "✓ Only the right way passes all three; with two words, both wrong passes the shuffle."
 )
 
-# %% tags=["proof"]
-for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses both wrong
-    model = at_random(2 * count, count, *WAYS["both wrong"])
-    words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
-    torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
-    assert not shuffles(model, words)
-print("✓ A reversal of the words can miss both wrong steps together.")
-
 # %% [markdown]
-# Here are both tests in one block to copy. Give it your attention alone, with random weights, in float32, and more words than
-# heads. Switch off its causal mask, positions and dropout for the test: with any of them, the right way fails, too.
-#
-# Why more words than heads? With as many of both and both steps wrong, each word hears only itself. The shuffle then
-# sees nothing, only the change does. And why roll the words on by one? Reversing them can miss both mistakes together.
+# Here are both in one block to copy. `model` takes the words of one sentence, `(n, e)`, and returns a row for each. Test
+# your attention alone, with random weights in float32, and without causal mask, positions and dropout: with any of them, the right way
+# fails, too.
 
 
-# %% tags=["fold-input"]
+# %%
 def test_from_outside(model, x, num_heads):
     """Shuffle the words of x, then change the last one; W_O must not be zero."""
     assert len(x) > num_heads > 1, "take two heads or more, and more words than heads"
     before = model(x)
     assert before.shape == x.shape, "return the output alone, a row for each word"
-    limit = before.std() / 1000  # far above rounding, however small the output is
-    order = torch.arange(len(x)).roll(1)
-    gap = (model(x[order]) - before[order]).abs().max()
-    assert gap <= limit, "a row holds what was found for other words"
-    changed = x.clone()
-    changed[-1] = torch.randn_like(x[-1])  # not every pair reveals both steps wrong
+    small = before.std() / 1000  # far above rounding, however small the output is
+    gap = (model(x.roll(1, 0)) - before.roll(1, 0)).abs().max()
+    assert gap <= small, "a row holds what was found for other words"
+    changed = torch.cat([x[:-1], torch.randn_like(x[-1:])])
     moved = (model(changed)[0] - before[0]).abs().max()
-    assert moved > limit, "the first row does not hear the last word"
+    assert moved > small, "the first row does not hear the last word"
+
+
+# %% [markdown]
+# PyTorch's class takes a batch and returns two tensors, so a `lambda` stands between. No error means that it passes:
+
+# %%
+mha = nn.MultiheadAttention(24, 4, batch_first=True)
+test_from_outside(lambda x: mha(x[None], x[None], x[None])[0][0], torch.randn(7, 24), 4)
 
 
 # %% tags=["proof"]
@@ -490,8 +514,6 @@ mixes = "a row holds what was found for other words"
 deaf = "the first row does not hear the last word"
 ways = ("wrong merge", "wrong split", "both wrong", "heads in the middle")
 assert said == dict(zip(ways, (mixes, mixes, mixes, deaf)))
-torchs = nn.MultiheadAttention(4, 2, batch_first=True)
-test_from_outside(lambda x: torchs(x[None], x[None], x[None])[0][0], sentence, 2)
 for scale in (1e-6, 1e6):  # however small or large the output is
     test_from_outside(lambda x, by=scale: by * layer(*WAYS["right"])(x), sentence, 2)
 refused = []
@@ -505,7 +527,13 @@ for wrong, length in (
     except AssertionError as error:
         refused.append(str(error))
 assert [text.split()[0] for text in refused] == ["return", "take", "a"]
-print("✓ It passes the right way and PyTorch's class, and refuses the other four ways.")
+for length, count in ((4, 2), (8, 2), (8, 4)):  # reversing the words misses both wrong
+    model = at_random(2 * count, count, *WAYS["both wrong"])
+    words = torch.randn(length, 2 * count, dtype=torch.float64)  # (length, ...)
+    torch.testing.assert_close(model(words.flip(0)), model(words).flip(0))
+    assert not shuffles(model, words)
+print("✓ The block passes the right way and refuses the other four. It rolls the words,")
+print("  for a reversal of their order can miss both wrong steps together.")
 
 
 # %% [markdown]
@@ -549,60 +577,38 @@ my_place = (1, 3, 1)
 exercises.reshape_trick.check_place.folded(my_place)
 
 # %% [markdown]
-# ### Repair a split
+# ### Four models without their code
 #
-# *Easy, 3 minutes.* This repair of the wrong split cuts each row first. With a batch in front, `x` is `(b, n, h * d)`,
-# and the heads are to be `(b, h, n, d)`. They have that shape, and yet their rows mix words. Which two axes of
-# `x.view(b, n, h, d)` have to change places?
+# *Easy, 3 minutes.* Four models, each with three heads, take the seven words of a sentence, (7, 12). In one of them all is right, in
+# one a transpose is missing, in one both, and in one the heads stay in the middle. The two tests say:
 #
-# <details name="axes"><summary>0 and 1.</summary>
+# | model | shuffle | change |
+# |---|---|---|
+# | A | fails | passes |
+# | B | passes | fails |
+# | C | fails | fails |
+# | D | passes | passes |
 #
-# These are the sentences and the words. The heads would still come after the words.
-#
-# </details>
-# <details name="axes"><summary>1 and 2.</summary>
-#
-# Right: the words and the heads. Now write it.
-#
-# </details>
-# <details name="axes"><summary>None: the second shape says where the heads go.</summary>
-#
-# A shape moves nothing. Two reshapes in a row are one, so the first has no effect.
-#
-# </details>
-
+# Which is which? Write for A, B, C and D: 1 if all is right, 2 if a transpose is missing, 3 if both are, 4 if the heads
+# stay in the middle.
 
 # %% tags=["exercise"]
-def repaired(x: Tensor, h: int) -> Tensor:
-    """Split the heads."""
-    b, n, e = x.shape
-    return x.view(b, n, h, e // h).reshape(b, h, n, e // h)  # repair this
-
+my_findings = [None, None, None, None]  # A, B, C, D
 
 # %%
-exercises.reshape_trick.check_repaired(repaired)
+exercises.reshape_trick.check_findings(my_findings)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A reshape keeps the reading order, so it cannot bring the heads in front. Which method exchanges two axes?
+# Heads in the middle treat each word alike, and let none hear another. Which test sees that?
 #
 # </details>
 
-
 # %% tags=["solution"]
-def repaired(x: Tensor, h: int) -> Tensor:
-    """Split the heads.
+my_findings = [2, 4, 3, 1]
 
-    Args:
-        x: (b, n, h * d), a row for each word.
-    """
-    b, n, e = x.shape
-    cut = x.view(b, n, h, e // h)  # (b, n, h, d)
-    return cut.transpose(1, 2)     # (b, h, n, d)
-
-
-exercises.reshape_trick.check_repaired.folded(repaired)
+exercises.reshape_trick.check_findings.folded(my_findings)
 
 # %% [markdown]
 # ## What you have now
@@ -618,7 +624,7 @@ exercises.reshape_trick.check_repaired.folded(repaired)
 # > - wrong split: `x.reshape(h, n, d)`, the same shape, but a head holds only some of the words
 # > - wrong merge: `mixed.reshape(n, h * d)`, the same shape, but a row holds several words
 # >
-# > To find the mistakes, take more words than heads. Roll the words on by one (reversing them can miss both mistakes
-# > together): the rows must roll along. Change the last word: the first row must react.
+# > To find the mistakes, take more words than heads. Roll the words on by one: the rows must roll along. Change the
+# > last word: the first row must react. Or write the axes by name, `einops.rearrange(mixed, "h n d -> n (h d)")`, and make neither.
 #
 # [Batches](05_batches.ipynb) adds the axis that is still missing.

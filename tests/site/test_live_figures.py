@@ -562,7 +562,7 @@ def rounds(data):
             on[press] = True
         x = eight.hold(sentence, zip(heard, thought, strict=True), *on)[at]
         assert (eight.apart(x) > 0.4) == (on[0] or not at)
-        said = f"After {at} rounds: from word to word differs {eight.apart(x):.6f} of the whole."
+        said = f"After {at} rounds: {eight.apart(x):.3f} of the whole differs from word to word."
         pressed = {name for name, each in zip(data["switches"], on, strict=True) if each}
         shown = {
             ".aa-stage [aria-pressed=true]": [x for x in data["switches"] if x in pressed],

@@ -1,10 +1,15 @@
-"""Exercises of "The reshape trick": one number, and a wrong split."""
+"""Exercises of "The reshape trick": one number, and models whose mistake is to be told."""
+
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_book.exercises._exercise import Exercise, normal
+from annotated_book.exercises._exercise import Either, Exercise
 from annotated_book.exercises._values import whole_numbers
+
+Model = Callable[[Tensor], Tensor]
 
 
 def _which_index(answer: object, found: Tensor, right: Tensor) -> str:
@@ -40,62 +45,64 @@ check_place = Exercise(
 )
 
 
-def _where_from(answer: object, found: Tensor, right: Tensor, x: Tensor, h: int) -> str | None:
-    """Say whose number stands in the wrong row, if all numbers are those of x."""
-    same = found[..., None] == x.flatten()
-    if found.shape != right.shape or not same.any(-1).all():
-        return None
-    row = same.int().argmax(-1) // x.size(2)  # (b, h, n, d), in all sentences counted through
-    due = torch.arange(len(x) * x.size(1)).view(len(x), 1, -1, 1)
-    strange = (row != due).nonzero()
-    if not len(strange):
-        return (
-            "every number stays with its word, but head 1 comes first, with its features in order."
-        )
-    sentence, head, word, _ = at = strange[0].tolist()
-    of, source = divmod(int(row[tuple(at)]), x.size(1))
-    return (
-        f"it mixes words: sentence {sentence}, head {head}, word {word} holds a number of word "
-        f"{source} of sentence {of}, all counted from 0."
-    )
+def _model(split: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]) -> Model:
+    """Build an attention with three heads around a way to split and to merge."""
+    *inward, outward = torch.randn(4, 12, 12, generator=torch.Generator().manual_seed(4))
+
+    def attend(x: Tensor) -> Tensor:
+        query, key, value = (split(x @ w) for w in inward)
+        return merge(F.scaled_dot_product_attention(query, key, value)) @ outward
+
+    return attend
 
 
-def _cut(x: Tensor, h: int) -> Tensor:
-    return x.unflatten(-1, (h, -1))
+def _split(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (3, -1)).transpose(0, 1)
 
 
-check_repaired = Exercise(
-    name="repaired",
-    right=lambda x, h: torch.stack(x.chunk(h, -1), 1),
+def _merge(mixed: Tensor) -> Tensor:
+    return mixed.transpose(0, 1).flatten(1)
+
+
+def _reshaped(x: Tensor) -> Tensor:
+    return x.reshape(3, len(x), -1)
+
+
+def _reshaped_back(mixed: Tensor) -> Tensor:
+    return mixed.reshape(mixed.size(1), -1)
+
+
+MODELS: dict[str, Model] = {
+    "A": _model(_split, _reshaped_back),
+    "B": _model(lambda x: x.unflatten(-1, (3, -1)), lambda mixed: mixed.flatten(1)),
+    "C": _model(_reshaped, _reshaped_back),
+    "D": _model(_split, _merge),
+}
+
+
+def _which_model(answer: object, found: Tensor, right: Tensor) -> str:
+    if sorted(found.tolist()) != [1, 2, 3, 4]:
+        return "each of 1, 2, 3 and 4 fits one model."
+    names = [name for name, yours, due in zip("ABCD", found, right, strict=True) if yours != due]
+    return f"look again at {' and '.join(names)}. What does each mistake do to each test?"
+
+
+check_findings = Exercise(
+    name="my_findings",
+    right=(2, 4, 3, 1),
     praise=(
-        "right, and so are the gradients: the same as cutting strips and stacking them. First each "
-        "row is cut, then words and heads change places."
+        "right. A single missing transpose still lets the news through, but to other rows. With "
+        "both missing, some words never hear each other. Heads in the middle keep each word to "
+        "itself, wherever it stands, so the shuffle sees nothing."
     ),
     wrong={
-        "it has the right shape, but a reshape keeps the reading order: head 1 is filled with the "
-        "whole rows of the first words. Words and heads have to change places.": (
-            lambda x, h: x.reshape(len(x), h, x.size(1), -1)
+        "B passes the shuffle and fails the change, C fails both. Both missing is the one that the "
+        "shuffle sees, too.": (2, 3, 4, 1),
+        "a single missing transpose still lets the last word reach the first row, by way of "
+        "others. So it passes the change.": Either(
+            [(3, 4, 2, 1), (4, 2, 3, 1), (3, 2, 4, 1), (4, 3, 2, 1)]
         ),
-        "each row is cut rightly, but the heads are still in the middle: (b, n, h, d).": _cut,
-        "that transpose exchanges the sentences with the words: (n, b, h, d). Count the axes from "
-        "0: the batch is axis 0.": lambda x, h: _cut(x, h).transpose(0, 1),
-        "that transpose exchanges the heads with the features: (b, n, d, h).": (
-            lambda x, h: _cut(x, h).mT
-        ),
-        "the heads come in front of the batch: (h, b, n, d).": lambda x, h: torch.stack(
-            x.chunk(h, -1)
-        ),
-        "words and features have changed places, too: (b, h, d, n).": (
-            lambda x, h: _cut(x, h).permute(0, 2, 3, 1)
-        ),
-        "the features are dealt out to the heads in turn. A head has neighbours: the first d "
-        "features belong to the first head.": (
-            lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2)
-        ),
-        "the heads are in reversed order.": lambda x, h: torch.stack(x.chunk(h, -1)[::-1], 1),
     },
-    sizes=[{"b": 2, "n": 3, "h": 4, "d": 6}, {"b": 3, "n": 5, "h": 2, "d": 4}],
-    draw=lambda b, n, h, d: normal(x=(b, n, h * d)) | {"h": h},
-    shape="(b, h, n, d)",
-    why=_where_from,
+    run=whole_numbers(4, "a number for each of the four models"),
+    why=_which_model,
 )

@@ -40,7 +40,7 @@ export default {
       });
       toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", on[i]));
       said.textContent =
-        `After ${at} ${at === 1 ? "round" : "rounds"}: from word to word differs ${apart} of the whole. ` +
+        `After ${at} ${at === 1 ? "round" : "rounds"}: ${apart} of the whole differs from word to word. ` +
         `Size of the numbers: ${size}.`;
       root.setAttribute("aria-label", `The numbers of ${words.length} words. ${said.textContent}`);
     };

@@ -41,13 +41,13 @@ def rounds(
         ax.set_yticks([i + 0.5 for i in range(len(words))], words)
         ax.tick_params(length=0, labelsize=12)
         ax.set(title=title, ylim=(len(words), 0), xticks=[])
-        said.append(f"{title}, from word to word differs {apart:.6f} of the whole")
+        said.append(f"{title}, {apart:.3f} of the whole differs from word to word")
     alt = f"The numbers of {len(words)} words, as coloured cells: {'; '.join(said)}."
     told = {
         "".join(str(int(each)) for each in on): [
             {
                 "cells": "".join(_LETTERS[round(12 * a) + 12] for a in _scaled(x)),
-                "apart": f"{apart:.6f}",
+                "apart": f"{apart:.3f}",
                 "size": f"{x.std():.2f}",
             }
             for x, apart in run

@@ -125,11 +125,11 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
   );
   const line = svg("path", { fill: "none", stroke: "var(--aa-h)", "stroke-width": 2.5 });
   const frame = { width: WIDE - 2, height: HIGH - 2, fill: "none", "stroke-width": 3 };
-  const lit = svg("rect", { ...frame, stroke: "var(--aa-h)" });
+  const lit = TOPS.map(() => svg("rect", { ...frame, stroke: "var(--aa-h)" }));
   const all = cells.map((each, i) =>
     svg("g", { class: `aa-block-${i}` }, ...each.map(({ cell }) => cell)),
   );
-  root.append(room, line, note, ...titles, ...named, ...all, lit);
+  root.append(room, line, note, ...titles, ...named, ...all, ...lit);
   root.setAttribute("fill", "currentColor");
   let now;
   const show = (made, wrong, name) => {
@@ -152,20 +152,21 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
   };
   const light = (number) => {
     const ways = now.map((made, step) => spot(step, made.indexOf(number)));
-    // Beside its column, so that it crosses no number.
+    // In beside its column, out on the other side, so that it crosses no number.
     const path = ways.map(([x, y], step) => {
-      const [beside, middle] = [x + WIDE - 1, y + HIGH / 2 - 1];
-      return `L${beside} ${step ? TOPS[step] : middle}V${step < 2 ? TOPS[step] + high : middle}`;
+      const middle = y + HIGH / 2 - 1;
+      const into = step ? `L${x - 1} ${TOPS[step]}V${middle}` : "";
+      return step < 2 ? `${into}M${x + WIDE - 1} ${middle}V${TOPS[step] + high}` : into;
     });
-    line.setAttribute("d", path.join("").replace("L", "M"));
+    line.setAttribute("d", path.join(""));
     cells.forEach((each, step) =>
       each.forEach(({ cell }, place) =>
         cell.classList.toggle("aa-lit", now[step][place] === number),
       ),
     );
     const stops = ways.map(([x, y]) => ({ transform: `translate(${x}px, ${y}px)` }));
-    lit.style.transform = stops[2].transform;
-    if (!calm()) lit.animate(stops, { duration: 1600, easing: "ease-in-out" });
+    lit.forEach((box, step) => (box.style.transform = stops[step].transform));
+    if (!calm()) lit[2].animate(stops, { duration: 1600, easing: "ease-in-out" });
   };
   return { root, show, light };
 }
