@@ -440,8 +440,8 @@ display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle
 # %% [markdown] name="ask-twice"
 # ## Ask twice
 #
-# Five answers are right, and still *it* has never preferred the cat to the milk, or the milk to the cat. Can other
-# matrices do that: with *thirsty* look more at the cat, with *sweet* more at the milk?
+# Five answers are right, and yet our head looks more at the cat than at the milk with *thirsty* and with *sweet* alike. Can other
+# matrices turn it: with *thirsty* more at the cat, with *sweet* more at the milk?
 #
 # <details name="in-one-round"><summary>Yes, with the right numbers.</summary>
 #
