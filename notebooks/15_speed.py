@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Speed
 #
-# *Why is my attention slow, what do I change, and how do I know?*
+# *Why is my attention slow on a CPU, what do I change, and how do I know?*
 #
-# *6 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# *7 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# On a CPU and with a long sequence, these lines are the answer. The first is for heads that you have cut yourself, the others for PyTorch's class:
+# With a long sequence, these lines are the answer ([a GPU](#cell-id=and-on-a-gpu) has rules of its own). The first is for heads that you have cut yourself, the others for PyTorch's class:
 #
 # ```python
 # heads = F.scaled_dot_product_attention(q, k, v)     # (b, h, n, d), no dropout
@@ -91,7 +91,7 @@ display.finish(drawing, name="which-call", alt=alt, caption=caption)
 # %% [markdown]
 # To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes 109 ms. Decline its weights, and it still takes
 # 100: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
-# which makes none: 56, even with the function's own 59, from another race.
+# which makes none: 56.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -111,21 +111,19 @@ assert turns["milliseconds"]["fast path off"][2] < turns["milliseconds"]["fast p
 print("✓ As it comes, without weights, off the fast path, by the function: one output.")
 
 # %% [markdown]
-# Ask a cashier what you have to pay, and you get one number. Ask for a receipt, and the sum stays the same, but every
-# line has to be printed. Attention's receipt is its weights: n · m numbers for each head, for n queries and m keys. Most
-# slow calls print a receipt that nobody asked for:
+# The weights are n · m numbers for each head, for n queries and m keys. PyTorch's **fused kernel** never writes them into
+# memory. A slow call mostly writes them, or a mask as large:
 #
-# | it is printed because … | decline it by |
+# | it is slow because … | write instead |
 # |---|---|
 # | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you |
-# | the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switching it off |
-# | the function gets a [mask for every head](#cell-id=the-price-of-a-mask) | `(n, m)`, `(b, 1, 1, m)` or `(b, 1, n, m)` |
+# | the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switch it off |
+# | [booleans for every head](#cell-id=the-price-of-a-mask) become floats in each call | the floats, made once; or a mask for all heads |
 # | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
 # | the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last contiguous |
+# | it refuses a learnt bias, even under `no_grad()` | in evaluation, `bias.detach()` |
 # | on a CPU, training has dropout on the weights, 0.1 in PyTorch's layers by default | `self_attn.dropout = 0.0` |
 # | a model of `transformers` is `"eager"`, as it must be where you [want weights](../docs/messages.md#output-attentions) | `"sdpa"`, the default of `attn_implementation` |
-#
-# **On a GPU** some of this is the other way round: [see there](#cell-id=and-on-a-gpu) first.
 
 # %% tags=["proof"]
 from unittest import mock
@@ -144,7 +142,7 @@ assert (
 print("✓ Of two masks, the class makes one for every head.")
 
 # %% [markdown] name="the-price-of-the-weights"
-# ## Why does the receipt cost so much?
+# ## Why do weights cost so much?
 #
 # This travels with the weights, and without them:
 
@@ -173,18 +171,20 @@ caption = (
 display.finish(drawing, name="traffic", alt=alt, caption=caption)
 
 # %% [markdown]
-# Step by step, every score goes down to memory and comes up again; so does every weight. PyTorch's
-# **fused kernel** takes a block of keys at a time, keeps a running sum, and forgets each block in the
+# Step by step, every score goes down to memory and comes up again; so does every weight. The
+# fused kernel takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
 # [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights, and without dropout,
-# [the book's class](07_multihead_attention.ipynb) trains in a tenth of the memory, and in less the longer your sequences are.
+# [the book's class](07_multihead_attention.ipynb) trains on 2,048 tokens in a tenth of the memory, and on 4,096 in a twentieth.
 
 # %% tags=["proof"]
 peaks = {row["name"]: row for row in measured.load()["memory"]}
 two, four = zip(
     *(peaks[name]["bytes"][:2] for name in ("final class, weights", "final class"))
 )
-assert two[1] / two[0] < 0.1
+assert all(row["lengths"] == [2048, 4096] for row in peaks.values())
+assert 0.095 < two[1] / two[0] < 0.1
+assert 0.045 < four[1] / four[0] < 0.05
 assert four[0] / two[0] > 3.7
 assert four[1] / two[1] < 2.1
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
@@ -193,7 +193,7 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # ## When does the fast path run?
 #
 # The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
-# step by step. So it pays on short sequences. How long does a call without weights take on it, if the same call off it takes 1?
+# step by step. How long does a call without weights take on it, if the same call off it takes 1?
 
 # %% tags=["hide-input"]
 lasts = {}
@@ -319,14 +319,19 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # A causal mask forbids nearly half of the scores. Give it to the class, in evaluation, without weights and on the fast path. How long does the call
 # take, after 100 ms without a mask?
 #
-# <details name="causal"><summary>Less than 100 ms. There is less to do.</summary>
+# <details name="causal"><summary>About 60 ms. There is less to do.</summary>
 #
 # For the function, yes: told by the flag, it skips blocks of keys in the future. The fast path computes every score first.
 #
 # </details>
-# <details name="causal"><summary>More than 100 ms. There is a mask to apply.</summary>
+# <details name="causal"><summary>About 100 ms. All is computed, and half of it thrown away.</summary>
 #
-# Right: the fast path computes every score first.
+# So it is computed. But what throws it away is not the softmax that the class takes without a mask.
+#
+# </details>
+# <details name="causal"><summary>Nearly 200 ms.</summary>
+#
+# Right. The fast path computes every score first, and takes another softmax for a mask.
 #
 # </details>
 
@@ -351,7 +356,9 @@ display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
 # It takes 183. Only the floats are a close pair: the fast path takes no floats, so that call ran the function. Keep your booleans, and switch the path off:
 # the function takes 65 for them.
 #
-# The dearest mask is one for every head. It has as many numbers as the weights: a receipt again.
+# The dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
+# as the weights. So **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
+# is. It needs four axes: `bias[None]` if yours is (h, n, m).
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
 # > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
@@ -394,8 +401,7 @@ print(
 # ## When does the fused kernel refuse?
 #
 # Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses
-# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why. One of these layouts copies all its
-# numbers first. Will that be the slowest?
+# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
 
 # %% tags=["fold-input"]
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -420,6 +426,7 @@ def refusal(q, k, v, **options) -> str:
 # %% tags=["hide-input"]
 q = torch.randn(1, 16, 8, 64).transpose(1, 2)  # heads, cut as is usual
 strided = torch.randn(1, 16, 64, 8).permute(0, 3, 1, 2)
+learnt = torch.zeros(1, 8, 16, 16, requires_grad=True)
 layouts = {
     "(b, h, n, d)": q,
     "(b * h, n, d)": q.flatten(0, 1),
@@ -438,6 +445,7 @@ answers = {
 answers |= {
     "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
     "values of another width": [refusal(q, q, q[..., :32]), ""],
+    "a learnt bias": [refusal(q, q, q, attn_mask=learnt), ""],
 }
 for words in answers.values():
     short = words[0].partition(" Got ")[0].partition(", but got")[0]
@@ -447,9 +455,10 @@ columns = ["PyTorch says", "time"]
 display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
-# No. The copy costs little, and a refusal much. Cut as (b, n, d, h), the d numbers of a
-# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`. Three axes are refused, whatever they hold: write
-# `q.unflatten(0, (b, h))`, or `q[None]` for one sequence.
+# A copy costs little, and a refusal much. Cut as (b, n, d, h), the d numbers of a
+# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`, though it copies them all. Three axes are refused, whatever they hold: write
+# `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. A learnt bias is refused without a reason, and
+# `torch.no_grad()` is no help: what counts is the bias's own `requires_grad`. In evaluation, `bias.detach()` is taken.
 
 
 # %% tags=["proof"]
@@ -461,6 +470,17 @@ assert not refusal(q, q, q, attn_mask=seen[:, None, None, :])
 assert refusal(q, q, q, dropout_p=0.1)
 assert refusal(q, q, q[..., :32])
 assert refusal(*[q[0]] * 3)
+with torch.no_grad():
+    assert refusal(q, q, q, attn_mask=learnt)
+    assert not refusal(q, q, q, attn_mask=learnt.detach())
+    assert "4d" in refusal(q, q, q, attn_mask=learnt.detach()[0])
+assert not refusal(q, q[:, :2], q[:, :2], enable_gqa=True)
+for mask, converts in ((learnt.detach(), False), (learnt.detach() == 0, True)):
+    with torch.no_grad(), torch.profiler.profile() as ran:
+        F.scaled_dot_product_attention(q, q, q, mask)
+    made = {op.name for op in ran.events()}
+    assert "aten::" + FUSED in made
+    assert ("aten::where" in made) == converts
 assert not refusal(*[q[:1]] * 3)
 for x in layouts.values():
     with torch.no_grad(), torch.profiler.profile() as ran:
@@ -469,7 +489,7 @@ for x in layouts.values():
     assert fused == (not refusal(x, x, x))
 assert "dtype" in refusal(q, q, q, attn_mask=added.long())
 assert benchmark.Timer("pass").timeit(1).task_spec.num_threads == 1  # of a later section
-print("✓ It refuses these four, and takes masks of booleans and of floats, and the flag.")
+print("✓ It refuses these five, and takes the flag, floats, and floats made of booleans.")
 
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
@@ -555,8 +575,6 @@ exercises.speed.check_quartiles.folded(my_quartiles)
 #
 # > **In short.** Attention is slow where all $b \cdot h \cdot n \cdot m$ weights are written to memory and read again. Call the
 # > function, or the class with `need_weights=False`, and on a CPU with its fast path off.
-# >
-# > Pay, and leave without a receipt.
 #
 # [The next chapter](16_masks_in_the_wild.ipynb) is about masks in the wild: the same True means
 # *hide* in one library and *show* in another.
