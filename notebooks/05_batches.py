@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from annotated_attention import merge_heads, split_heads
 from annotated_book import chapters, display
+from annotated_book.display.verdicts import caught
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # W_O of the pair of heads
@@ -382,19 +383,8 @@ def test_alone_and_in_the_batch(model, x):
 #
 # </details>
 #
-# So run both tests, this one on a batch, last chapter's on one sentence, with `lambda x: model(x[None])[0]`. Give them random numbers, and switch dropout off.
-# And test the attention alone. In a whole layer, what attention adds to its input can be so
-# small that a sample hears the others and the test passes.
-#
-# <details><summary>With PyTorch's class, and in cross-attention</summary>
-#
-# PyTorch's class takes three tensors and returns two: if `mha` is one, batch-first, test `lambda x: mha(x, x, x)[0]`.
-#
-# With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
-# and `F.scaled_dot_product_attention` stretch a size of 1. (PyTorch's class does not, and stops.) So test with n ≠ m, both
-# above 1.
-#
-# </details>
+# So run both tests, this one on a batch, last chapter's on one sentence, with `lambda x: model(x[None])[0]`. A red cell is
+# a mistake that slips through (*around each pair* is the cut after 2):
 
 
 # %% tags=["hide-input"]
@@ -441,6 +431,7 @@ tests = {
 passed = {
     name: [passes(test, way) for test in tests.values()] for name, way in HOUSES.items()
 }
+caught(passed, [*tests])
 
 # %% tags=["proof"]
 assert passed == {
@@ -473,6 +464,20 @@ for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     torchs = nn.MultiheadAttention(24, 4, batch_first=True)
     assert not passes(lambda given, torchs=torchs: torchs(*given), (query, key, key))
 print("✓ The new test finds the trap; the two find wrong splits, merges and walls, too.")
+
+# %% [markdown]
+# Give both random numbers, switch dropout off, and test the attention alone: in a whole layer, what attention adds to its input can be so
+# small that a sample hears the others and the test passes.
+#
+# <details><summary>With PyTorch's class, and in cross-attention</summary>
+#
+# PyTorch's class takes three tensors and returns two: if `mha` is one, batch-first, test `lambda x: mha(x, x, x)[0]`.
+#
+# With n queries and m keys, a batch taken for words stops with an error only where n and m differ and neither is 1: `@`
+# and `F.scaled_dot_product_attention` stretch a size of 1. (PyTorch's class does not, and stops.) So test with n ≠ m, both
+# above 1.
+#
+# </details>
 
 # %% [markdown]
 # ## Exercises
