@@ -3,7 +3,7 @@
 #
 # *Who decides what “it” means?*
 #
-# *12 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
+# *11 minutes and 3 of exercises. Afterwards you can ask a trained model which word and which head an
 # answer comes from, and you know how such answers mislead.*
 #
 # > the cat drank milk because it was thirsty . so the **cat** …
@@ -38,20 +38,18 @@ second = ten.shipped(4)
 # ## Press a head
 #
 # The framed *the* is about to name somebody. Under each word stands the weight that *the* gives to it, in heads
-# 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2.
-# Head 2.2<!-- setting --> gives *milk* 0.99: there is the picture of [chapter 1](01_one_head.ipynb), and this time
-# nobody drew it. Head 1.1<!-- setting --> gives *milk* 0.04, too little to be
-# printed. Without which of the two will the model take the cat to be
-# meant? Choose, then press the head in the figure; that silences it.
+# 1.1 and 1.2<!-- setting --> of layer 1, then 2.1 and 2.2<!-- setting --> of layer 2. The two brightest lines: head
+# 2.2<!-- setting --> gives 0.99 to *milk*, and head 1.1<!-- setting --> gives 0.94 to *sweet*. Silence one of these two, and
+# the answer is *cat*. Which one? Choose, then press that head.
 #
-# <details name="silence"><summary>Without 2.2<!-- setting -->, which stares at the milk.</summary>
+# <details name="silence"><summary>Head 2.2<!-- setting -->, which stares at the milk.</summary>
 #
-# It says *juice*. The name is gone, but not the kind: it still wants a drink.
+# No: it says *juice*. The name is gone, but it still wants a drink.
 #
 # </details>
-# <details name="silence"><summary>Without 1.1<!-- setting -->, which hardly looks at the milk.</summary>
+# <details name="silence"><summary>Head 1.1<!-- setting -->, which reads “sweet”.</summary>
 #
-# It says *cat*. The answer has changed sides.
+# Right: it says *cat*. The answer has changed sides.
 #
 # </details>
 
@@ -83,8 +81,7 @@ def means_of(model: nn.Module) -> Tensor:
 # %% tags=["hide-input"]
 LINE = "the cat drank milk because it was {} . so the"
 texts = {quality: LINE.format(quality) for quality in ("sweet", "thirsty")}
-texts["chased"] = "the fox chased the dog because it was hungry . so the"
-texts["tired"] = "the dog carried the cat because it was tired . so the"
+texts["feared"] = "the dog feared the cat because it was sweet . so the"
 texts["a story"] = "tom had a"
 display.storyteller(
     {
@@ -100,18 +97,18 @@ display.storyteller(
 )
 
 # %% [markdown]
-# So a bright line is not where the matter is settled. Where is it? Question the parts as a court would. You will be misled
-# more than once, and once by the questions themselves.
+# Nothing in the picture tells you which of two bright lines settles who is meant. So question the heads as a court
+# would. You will be misled more than once, and once by the questions themselves.
 
 # %% [markdown]
 # ## 192 questions and their twins
 #
-# One sentence is an anecdote. Each animal, each food or drink and each quality make 192 questions. Each has a **twin**,
-# which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The likeliest next
-# word is the answer: the one meant, the other one, or a third word.
+# One sentence is an anecdote. Six animals, eight things to eat or drink, and four qualities for each make 192 questions.
+# Each has a **twin**, which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The
+# likeliest next word is the answer: the one meant, the other one, or a third word.
 #
-# What would be chance? Whoever cannot tell a question from its twin gives both the same answer, right in one and wrong in
-# the other. Then **the other is named as often as the one meant**: in the bars below, blue and orange are equally long.
+# Whoever cannot tell a question from its twin is right in one and wrong in the other. So **no choice is left** where the
+# other one is named as often as the one meant: below, blue and orange are equally long.
 
 
 # %% tags=["fold-input"]
@@ -168,31 +165,31 @@ def twins(asked: list) -> Tensor:
     return torch.arange(len(asked)).view(-1, 2, 2).flip(1).flatten()  # (b,)
 
 
+@torch.no_grad()
+def looks(model: nn.Module, asked=ASKED) -> Tensor:
+    """Give the weights of the last word of each question, (layers * h, b, n)."""
+    with attention_weights(model) as collected:
+        model(ten.as_ids([text.split() for text, *_ in asked]))
+    return torch.cat([weights[:, :, -1].transpose(0, 1) for weights in collected])
+
+
 of_the_book = [each for each in ASKED if "cat drank milk" in each[0]]
 
 # %% tags=["proof"]
-assert len(ASKED) == 192
+assert len(ASKED) == 192 == 6 * 8 * 4 == len(ten.ANIMALS) * 8 * 4
 assert named(model)[0] == 1
+assert not any("cat drank milk" in " ".join(story.words) for story in ten.HELD_OUT)
+seen = looks(model, of_the_book[2:3])[:, 0]  # (layers * h, n), with sweet
+assert sorted(seen.flatten().tolist())[-2:] == [seen[0, 8], seen[3, 4]]
+assert seen[0, 4] < 0.05
 assert [each[0].split()[-4] for each in of_the_book[::2]] == ["thirsty", "sweet"]
 print("✓ All 192 answers name the one meant.")
 
 # %% [markdown] name="blank-it"
 # ## First witness: *it*
 #
-# The obvious suspect is the word *it*. If its row holds the answer, then erasing it must hurt. **To blank a word** is to
-# put the average vector of all words in its place, where it enters the first layer. How many of the 192 answers stay
-# right without *it*?
-#
-# <details name="blank"><summary>About half of them.</summary>
-#
-# That would be chance, and it is what happens when you blank the *quality*.
-#
-# </details>
-# <details name="blank"><summary>All of them.</summary>
-#
-# Right. This word stands in every question, whoever is meant.
-#
-# </details>
+# The obvious suspect is the word *it*. **To blank a word** is to put the average vector of all words in its place, where
+# it enters the first layer. Press all three. Which word is missed?
 
 
 # %% tags=["fold-input"]
@@ -232,27 +229,37 @@ def blanked(model: nn.Module, place: int, asked=ASKED) -> list[float]:
 
 
 # %% tags=["fold-input"]
-PLACES = {"“it” blanked": -6, "“so” blanked": -2, "the quality blanked": -4}
+PLACES = {"“it”": -6, "“so”": -2, "the quality": -4}
+
+
+def pressed(lines: dict[str, dict], asked: list, plain: list[float]) -> display.Runs:
+    """Give, for a figure, what is named without each word or head."""
+    swaps = {
+        line: [display.Swap(name, "", row) for name, row in rows.items()]
+        for line, rows in lines.items()
+    }
+    return display.Runs(len(asked), "", [], [], "", plain, swaps)
+
+
 bars = {what: blanked(model, place) for what, place in PLACES.items()}
-caption = f"First model, {len(ASKED)} questions. Dashed: one half."
-display.kinds_of_answers({"": bars}, name="blanked-words", caption=caption)
+run = pressed({"First model": bars}, ASKED, named(model))
+display.exchange({"about a thing": run}, name="blanked-words")
 
 # %% tags=["proof"]
-assert bars["“it” blanked"][0] == bars["“so” blanked"][0] == 1
-assert bars["the quality blanked"] == [0.5, 0.5, 0]
+assert bars["“it”"][0] == bars["“so”"][0] == 1
+assert bars["the quality"] == [0.5, 0.5, 0]
 print("✓ Without “it” every answer stays right; without the quality, half of them.")
 
 # %% [markdown]
-# *It* has an alibi. The quality is what counts: blanked, it leaves question and twin the same text. [The causal
-# mask](06_masks.ipynb#cell-id=the-causal-mask) said so in Part I: the row of *it* cannot know who is meant, and a later
-# row can. Which one does?
+# *It* has an alibi: this word stands in every question, whoever is meant. The quality is missed; blanked, it leaves
+# question and twin the same text. [The causal mask](06_masks.ipynb#cell-id=the-causal-mask) said so in Part I: the row of
+# *it* cannot know who is meant, and a later row can. Which one does?
 
 # %% [markdown] name="patch-it"
 # ## Where the answer is between the layers
 #
 # **To patch a row** (*activation patching*) is to run the twin, and to put one of its rows in the same place of the
-# question's run. If the model then names the other one, that row carried the answer. In code, with `put`, a hook that lets
-# other rows enter a layer:
+# question's run. If the model then names the other one, that row carried the answer:
 
 
 # %%
@@ -265,9 +272,8 @@ def patched_rows(model: nn.Module, layer: int, place: int, asked=ASKED) -> list[
 
 
 # %% [markdown]
-# Now find that row. Each box is a row of the run of *thirsty*; press it, and it comes from the twin's run, the one of
-# *sweet*. The box then shows how often the other one is named, in all 192 questions. Before layer 1 the two runs differ
-# in a single row. **Before layer 2, which one would you press first?**
+# Each box is a row of the run of *thirsty*; press it, and it comes from the run of *sweet*. The box then shows how often the
+# other one is named, in all 192 questions. **Before layer 2, which one would you press first?**
 
 
 # %% tags=["fold-input"]
@@ -315,8 +321,8 @@ for what, place in AFTER.items():
 print("✓ Before each layer one row turns all 192 answers, and no other row turns any.")
 
 # %% [markdown]
-# Before layer 2 it is that of the last *the*, about to name somebody. So layer 1 has brought the news from the quality to
-# *the*. By which head?
+# It is that of the last *the*, about to name somebody. So layer 1 has brought the news from the quality to *the*. By which
+# head?
 
 # %% [markdown] name="take-it-away"
 # ## Take it away
@@ -324,8 +330,7 @@ print("✓ Before each layer one row turns all 192 answers, and no other row tur
 # **To silence a head** (the field says *ablate*) is to let it hand on its own mean over all words of the held-out
 # stories, whatever it reads.
 #
-# Two heads of layer 2 look at the milk: 2.2 gives it 0.99, and 2.1 gives it 0.73. What does losing each of them cost?
-# And losing both? Press:
+# Four heads are under suspicion. Press each:
 
 
 # %% tags=["fold-input"]
@@ -361,122 +366,107 @@ def without(model: nn.Module, *heads: str, values: Tensor | None = None):
     return silenced(*chosen)
 
 
-PAIRS = [" + ".join(pair) for pair in itertools.combinations(HEADS, 2)]
-
-
 def without_each(model: nn.Module, asked: list = ASKED) -> dict[str, list[float]]:
-    """Say what is named with each head silenced, and with each pair."""
+    """Say what is named with each head silenced."""
     rows = {}
-    for name in HEADS + PAIRS:
-        with without(model, *name.split(" + ")):
+    for name in HEADS:
+        with without(model, name):
             rows[name] = named(model, asked)
     return rows
 
 
-def silence_of(lines: dict[str, dict], plain: list[float], asked: list, pair: str = ""):
-    """Give, for a figure, what is named without each head and without the worst pair."""
-    swaps = {}
-    for line, rows in lines.items():
-        pair_here = pair or min(PAIRS, key=lambda name: rows[name][0])
-        swaps[line] = [display.Swap(name, "", rows[name]) for name in [*HEADS, pair_here]]
-    return display.Runs(len(asked), "", [], [], "", plain, swaps)
-
-
-# %% tags=["fold-input"]
+# %% tags=["hide-input"]
 bars = without_each(model)
-run = silence_of({"First model": bars}, named(model), ASKED, "2.1 + 2.2")
+run = pressed({"First model": bars}, ASKED, named(model))
 display.exchange({"about a thing": run}, name="silenced-heads")
 
 # %% tags=["proof"]
+KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
+
+
+def of_the_kind(model: nn.Module) -> list[bool]:
+    """Say of each third word whether it is of the kind of the one meant."""
+    found = zip(answers(model), ASKED)
+    third = [
+        {word, meant} for word, (_, meant, rest, _) in found if word not in (meant, rest)
+    ]
+    return [any(pair <= kind for kind in KINDS) for pair in third]
+
+
 assert bars["1.1"] == [0.5, 0.5, 0]
-assert bars["2.1"] == [1, 0, 0]
-assert bars["2.2"][0] > 0.65 > 0.4 > bars["2.1 + 2.2"][0]
-assert bars["2.2"][2] > 0.12 > 0.05 > bars["2.2"][1]
+assert bars["2.2"][2] > 0.15 > 0.05 > bars["2.2"][1]
 with without(model, "1.1"):
     assert who_acts(model) == 1
     assert answers(model, of_the_book[2:3]) == ["cat"]  # with sweet
 with without(model, "2.2"):
     assert answers(model, of_the_book[2:3]) == ["juice"]
-print("✓ Without the first head of layer 1, the model always names the one who acts.")
+    assert len(of_the_kind(model)) > 30
+    assert all(of_the_kind(model))
+print("✓ Without that head, each third word is of the right kind: a drink for a drink.")
 
 # %% [markdown]
-# Without 2.1 every answer stays right. So it does nothing? Without 2.2 alone 0.76 are right, and without both only 0.32: 2.1
-# does part of the same work, and it is missed where 2.2 is missing, too.
+# Without 1.1, which reads the quality, no choice is left: all 192 answers are the one who acts. Without 2.2 the
+# answer hardly ever changes sides. A third word comes instead, and always of the right kind: *juice* for *milk*.
 #
-# Without 2.2 a third word comes in 0.22 of the questions, and hardly ever the other one: the choice stands, the name is
-# lost. So 2.2 seems only to **name**, as the *name movers* do in the best known study of this kind, of GPT-2 (**IOI**,
-# indirect object identification) [[Wang et al. 2022](../docs/references.md#wang-2022)].
-#
-# Without 1.1 blue and orange are equally long: no choice is left, and every answer is the one who acts. So 1.1, which looks
-# at the quality, **decides**. One head decides, one names: a good story. It does not last.
+# So 1.1 **decides**, and 2.2 only **names**, like the *name movers* in the best known study of this kind, of GPT-2 (**IOI**,
+# indirect object identification) [[Wang et al. 2022](../docs/references.md#wang-2022)]. A good story. It does not last.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
 #
-# Which kind of third word comes without 2.2?
-
-# %% tags=["proof"]
-KINDS = [{*kind} for kind in (ten.ANIMALS, ten.DRINKS, ten.FOODS)]
-with without(model, "2.2"):
-    found = zip(answers(model), ASKED)
-third = [
-    {word, meant} for word, (_, meant, other, _) in found if word not in (meant, other)
-]
-assert third
-assert all(any(pair <= kind for kind in KINDS) for pair in third)
-print(
-    "✓ All third words are of the right kind: an animal for an animal, a drink for a drink."
-)
-
-# %% [markdown]
-# So another part of the model knows the kind; I did not look for it. And all of my 192 questions are *about a thing*: one of the two is an
-# animal, the other one food or drink. Whoever knows the kind cannot name the wrong one! In court these are **leading
-# questions**.
+# All of my 192 questions are *about a thing*: one of the two is an animal, the other is food or a drink. Whoever knows that
+# a drink is meant has nothing left to choose! And without 2.2 the model still knows the kind. Is 2.2 innocent, or could
+# these **leading questions** not convict it?
 #
-# This world has questions *about two animals*, too: the first chases, fears or carries the second. Silence 2.2 again, where
-# the **first** animal is meant. What will the model say most often?
+# This world has questions *about two animals*, too: the first chases, fears or carries the second. Silence 2.2 where the
+# **first** animal is meant. What will the model say most often? Choose, then press.
 #
 # <details name="fair"><summary>A third animal, as it said “juice” for “milk”.</summary>
 #
-# That would be the name lost and the choice kept. It happens, but seldom.
+# It happens, but seldom.
 #
 # </details>
 # <details name="fair"><summary>The second animal, the wrong one.</summary>
 #
-# Right. The choice itself is lost, and no kind of word is there to save it.
+# Right. The choice itself is lost.
 #
 # </details>
 
 # %% tags=["fold-input"]
-FAIR = questions("chased", "feared", "carried")
+BETWEEN = ("chased", "feared", "carried")
+FAIR = questions(*BETWEEN)
 sets = {"a thing": ASKED, "two animals": FAIR}
-kinds = {"the first is meant": True, "the second is meant": False}
-with without(model, "2.2"):
-    bars = {
-        name: named(model, [each for each in FAIR if each[3] == acts])
-        for name, acts in kinds.items()
-    }
-    in_all = named(model, FAIR)
-caption = f"First model without 2.2, {len(FAIR)} questions about two animals."
-display.kinds_of_answers({"": bars}, name="leading-and-fair", caption=caption)
+
+
+def by_who_is_meant(model: nn.Module, asked: list, lines: list[str]) -> display.Runs:
+    """Silence each head, apart for those who act and for the others."""
+    halves = [[each for each in asked if each[3] == acts] for acts in (True, False)]
+    rows = {line: without_each(model, half) for line, half in zip(lines, halves)}
+    return pressed(rows, halves[0], named(model, asked))
+
+
+run = by_who_is_meant(model, FAIR, ["the first is meant", "the second is meant"])
+caption = "First model, questions about two animals."
+display.exchange({"": run}, name="leading-and-fair", caption=caption)
 
 # %% tags=["proof"]
-assert in_all[1] > 0.2 > 0.12 > in_all[2]
-assert bars["the first is meant"][1] > 4 * bars["the second is meant"][1]
+first, second_meant = ([x.shares for x in row][3] for row in run.lines.values())
+assert first[1] > 0.5 > 0.3 > max(first[0], first[2])
+assert first[1] > 4 * second_meant[1]
 with without(model, "1.1"):
     assert named(model, FAIR) == [0.5, 0.5, 0]
-print("✓ Most of its wrong answers name the second animal.")
+print("✓ Where the first animal is meant, mostly the second is named now.")
 
 # %% [markdown]
-# Where the first animal is meant, the second one comes in 0.63 of the questions. So without 2.2 choices are lost, too,
-# and questions about a thing could not show it. How an answer *can* go wrong is decided by your questions.
+# The second animal comes in 0.63 of these questions. So 2.2 does more than name, and my first questions could not show it.
+# How an answer *can* go wrong is decided by what you ask.
 
 # %% [markdown] name="patch-a-head"
 # ## Needed, and enough
 #
-# Silencing shows what is **needed**. To see what is **enough**, patch a head: it alone hands on what it hands on in the
-# twin. If the other one is named now, this head turned the answer by itself. Press 1.1, then 2.2, and then both again
-# between two animals:
+# Silencing shows what is **needed**. To see what is **enough**, patch a head: at every word it hands on what it hands on
+# in the twin, and nothing else is touched. If the other one is named now, this head has turned the answer by itself. Press
+# 1.1, then 2.2, in both sets:
 
 
 # %% tags=["fold-input"]
@@ -493,14 +483,6 @@ def patched_heads(model: nn.Module, *heads: str, asked: list = ASKED) -> list[st
         return answers(model, asked)
 
 
-@torch.no_grad()
-def looks(model: nn.Module, asked=ASKED) -> Tensor:
-    """Give the weights of the last word of each question, (layers * h, b, n)."""
-    with attention_weights(model) as collected:
-        model(ten.as_ids([text.split() for text, *_ in asked]))
-    return torch.cat([weights[:, :, -1].transpose(0, 1) for weights in collected])
-
-
 # %% tags=["fold-input"]
 examples = {"a thing": "cat drank milk because it was thirsty"}
 examples["two animals"] = "fox chased the dog because it was hungry"
@@ -508,283 +490,225 @@ runs = {
     f"about {what}": runs_of(model, asked, examples[what], HEADS, rows=False)
     for what, asked in sets.items()
 }
-pairs, split = list(zip(patched_heads(model, "2.2"), ASKED)), []
-for actor in (True, False):
-    split.append(shares(*zip(*(pair for pair in pairs if pair[1][3] == actor)))[1])
-both = [
-    shares(patched_heads(model, "2.1", "2.2", asked=asked), asked)[1]
-    for asked in sets.values()
-]
-caption = (
-    "First model. About a thing, 2.2 alone turns {:.2f} of the answers where the animal is "
-    "meant, and {:.2f} where the thing is. 2.1 and 2.2 together turn {:.2f}, and between "
-    "two animals {:.2f}."
-).format(*split, *both)
-display.exchange(runs, name="first-model-s-heads", caption=caption)
+display.exchange(runs, name="first-model-s-heads", caption="First model.")
 
 # %% tags=["proof"]
 for asked in sets.values():
     assert shares(patched_heads(model, "1.1", asked=asked), asked) == [0, 1, 0]
-    assert shares(patched_heads(model, "2.2", asked=asked), asked)[1] > 0.35
-    before = looks(model, asked)[3].argmax(-1)  # (b,)
-    assert (before != before[twins(asked)]).float().mean() > 0.97
-    with without(model, "1.1"):
-        after = looks(model, asked)[3].argmax(-1)  # (b,)
-    assert (after != after[twins(asked)]).float().mean() < 0.1
-WHO, OTHER, QUALITY, SO = 2, 4, 8, 10  # their places, if a thing is in question
-acts = torch.tensor([acts for *_, acts in ASKED])
-assert looks(model)[3].argmax(-1).equal(torch.where(acts, WHO, OTHER))
-found = torch.tensor([x in ten.ANIMALS for x in patched_heads(model, "2.2")]).float()
-assert min(found[acts].mean(), found[~acts].mean()) > 0.75  # 2.2 brings a thing; an animal
-print("✓ Head 2 of layer 2 looks most at the one meant, if head 1 of layer 1 is there.")
+assert shares(patched_heads(model, "2.2", asked=FAIR), FAIR)[1] > 0.9
+assert 0.3 < shares(patched_heads(model, "2.2"))[1] < 0.6
+WHO, OTHER, QUALITY = 2, 5, 9  # their places between two animals
+seen, acts = looks(model, FAIR), torch.tensor([acts for *_, acts in FAIR])
+goal = torch.where(acts, WHO, OTHER)
+assert seen[3].argmax(-1).equal(goal)
+assert (seen[0].argmax(-1) == QUALITY).all()
+with without(model, "1.1"):
+    assert (looks(model, FAIR)[3].argmax(-1) == WHO).all()
+with without(model, "1.1", values=said(model, FAIR)[:, :, twins(FAIR)]):
+    assert looks(model, FAIR)[3].argmax(-1).equal(goal[twins(FAIR)])
+print("✓ The head of layer 2 looks where that of layer 1 says; without it, at who acts.")
 
 # %% [markdown]
-# 1.1 alone turns every answer, in both sets: it is enough. (The twins share their verb, so how the verb gets in was not asked.) 2.2 alone turns 0.98 between two animals. About a
-# thing it turns only 0.47: mostly an animal comes, whoever is meant. So between two animals there are not two jobs but one, in two steps:
-# 1.1 reads the quality; then 2.2 points at the one meant. About a thing, what 1.1 reads has other ways to the answer, too.
+# 1.1 alone turns every answer, in both sets. But between two animals 2.2 does so, too, in 0.98 of them. So it is not one
+# head that decides and another that names. It is **one choice, handed on**: 1.1 reads the quality and tells 2.2 where to
+# look, and whoever 2.2 looks at is the answer. (About a thing 2.2 turns only 0.47. There, what 1.1 has read takes another
+# way, too.)
 
 
 # %% tags=["fold-input"]
-def in_short(text: str) -> list[str]:
-    """Give the words of a question that count, for a picture."""
-    words = text.split()
-    return [*words[2:5], "…", *words[8:]]
-
-
-seen, row = looks(model), torch.arange(len(ASKED))
-reads = seen[0][:, QUALITY].mean()
-goal = torch.where(acts, WHO, OTHER)
-points = seen[3][row, goal].mean()
-with without(model, "1.1"):
-    astray = looks(model)[3][row, goal].mean()
+row = torch.arange(len(FAIR))
 hops = [
-    (0, 4, f"1.1 reads: {reads:.2f}", "m"),
-    (1, 2, f"2.2 points: {points:.2f}", "d"),
+    (0, 5, f"1.1 reads: {seen[0][:, QUALITY].mean():.2f}", "m"),
+    (1, 0, f"2.2 looks: {seen[3][row, goal].mean():.2f}", "d"),
 ]
-words = in_short(twin[0])
+words = ["fox", "chased", "the", "dog", "…", "hungry", ".", "so", "the"]
 caption = (
-    "First model. Weights of the last word, on average over the 192 questions. "
-    f"Without 1.1, 2.2 gives the one meant {astray:.2f}."
+    "First model, between two animals. Mean weights of the last word. "
+    "Without 1.1, 2.2 looks most at whoever acts, always."
 )
-display.way_of_an_answer(words, hops, "milk", name="first-way", caption=caption)
+display.way_of_an_answer(words, hops, "fox", name="first-way", caption=caption)
 
 # %% [markdown] name="another-seed"
 # ## Another seed, another way
 #
 # One model may be luck. The book brings a second storyteller: the same code, stories drawn from another seed, other first
-# numbers, and as low a loss. (Not drawn by lot: of five that I trained, the book brings two whose ways differ.)
-# The second is right in 190 of the 192 questions; the two that it misses are the cat's milk, of all things. Press the rows
-# before layer 2 again. Which one carries the answer here? Then press the heads.
+# numbers, and as low a loss. (Of five that I trained, I chose two whose ways differ.) It misses two of the 192
+# questions: the cat's milk, of all things. Press the rows before layer 2 again. Where is the answer now?
 
 # %% tags=["fold-input"]
-examples["a thing"] = "dog drank milk because it was thirsty"
-runs = {
-    f"about {what}": runs_of(second, asked, examples[what], HEADS)
-    for what, asked in sets.items()
-}
+example = "dog drank milk because it was thirsty"
+runs = {"about a thing": runs_of(second, ASKED, example)}
 display.exchange(runs, name="second-model-s-rows", caption="Second model.")
 
 # %% tags=["proof"]
 rows = {what: shares(patched_rows(second, 1, place)) for what, place in AFTER.items()}
 assert rows["the quality"][1] > 0.9
 assert rows["“the”"] == rows["“so”"] == rows["“.”"] == named(second)
-assert rows["“the”"][1] == 0
-animals = {
-    what: shares(patched_rows(second, 1, place, FAIR), FAIR)
-    for what, place in AFTER.items()
-}
-assert min(animals["“so”"][1], animals["the quality"][1]) > 0.35 > 0.1 > animals["“the”"][1]
-for asked in sets.values():
-    assert shares(patched_heads(second, "2.1", asked=asked), asked)[0] < 0.1
-    with without(second, "2.1"):
-        one, two, _ = named(second, asked)
-        assert one == two
-        assert who_acts(second, asked) == 1
-print("✓ Without the first head of layer 2, the second model always names who acts.")
+missed = {each[0] for one, each in zip(answers(second), ASKED) if one != each[1]}
+assert missed == {each[0] for each in of_the_book[2:]}
+low, lowest = (ten.judge(each, 200)["loss"] for each in (model, second))
+assert abs(low - lowest) < 0.005
+print("✓ Before layer 2 the news is in the row of the quality, and in no later one.")
 
 # %% [markdown]
-# About a thing, it is the row of the quality: the news is still where it came in. Between two animals there are two: the
-# quality's row turns 0.42 of the answers, and that of *so* 0.52. And of the heads, 2.1 turns the most.
-#
-# So what has *the* done in layer 1? Send its row straight to the words, as if the model ended there (the *logit lens*): it
-# names whoever acts. The first column counts that. The others count what is right where the one who acts is meant, and
-# where the thing is:
-
+# Still at the quality, where it came in. Then what did *the* do in layer 1? Silence each head. Above, the one who acts is
+# meant; below, the thing. Press 1.1 in both rows, then 2.1:
 
 # %% tags=["fold-input"]
-def named_early(model: nn.Module, asked: list) -> float:
-    """Give the share of questions in which the first layer alone names who acts."""
-    rows = entering(model, ten.as_ids([each[0].split() for each in asked]), 1)[:, -1]
-    with torch.no_grad():
-        logits = model.project(model.layers.norm(rows))  # (b, v)
-    pairs = zip((ten.WORDS[i] for i in logits.argmax(-1).tolist()), asked)
-    return sum(word == each[1 if each[3] else 2] for word, each in pairs) / len(asked)
-
-
-halves = [[each for each in ASKED if each[3] == actor] for actor in (True, False)]
-costs = {}
-for name in ("all heads", "without 1.1", "without 2.1", "without 2.2"):
-    with without(second, *(head for head in HEADS if head in name)):
-        right = [named(second, half)[0] for half in halves]
-        costs[name] = [named_early(second, ASKED), *right]
-columns = ["lens: who acts", "right: who acts", "right: the thing"]
-display.show(costs, columns=columns, corner="second model, about a thing")
+run = by_who_is_meant(second, ASKED, ["who acts is meant", "the thing is meant"])
+caption = "Second model, questions about a thing."
+display.exchange({"": run}, name="second-model-s-heads", caption=caption)
 
 # %% tags=["proof"]
-early, actor, thing = costs["all heads"]
-assert early == actor == 1
-assert thing > 0.95
-assert max(costs["without 1.1"][:2]) < 0.1
-assert costs["without 1.1"][2] > 0.95
-assert costs["without 2.1"] == [1, 1, 0]
-assert costs["without 2.2"][:2] == [1, 1]
-assert costs["without 2.2"][2] < 0.4
-assert named_early(second, FAIR) > 0.8
-print("✓ Between two animals the lens mostly names who acts, too.")
+(one, _, two, name), (one_thing, _, two_thing, name_thing) = (
+    [swap.shares for swap in row] for row in run.lines.values()
+)
+assert one[0] < 0.1 < 0.9 < one_thing[0]
+assert two == [1, 0, 0]
+assert two_thing == [0, 1, 0]
+assert name == [1, 0, 0]
+assert name_thing[0] < 0.5
+assert name_thing[1] == 0
+with without(second, "2.2"):
+    assert all(of_the_kind(second))
+with without(second, "2.1"):
+    assert who_acts(second, FAIR) == 1
+seen, acts = looks(second), torch.tensor([acts for *_, acts in ASKED])
+WHO, THING, QUALITY, SO = 2, 4, 8, 10  # their places, if a thing is in question
+assert (seen[0].argmax(-1) == WHO).all()
+assert seen[0][:, QUALITY].max() < 0.1
+assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
+print(
+    "✓ Without the first head of layer 2, it always names who acts, between animals, too."
+)
 
 # %% [markdown]
-# Without 1.1 the one who acts is gone, and the thing still comes: 1.1 **fetches** who acts. Without 2.2 who acts still comes, and
-# of the things 0.39. And without 2.1 the model never names the thing at all. So does 2.1 name it? Send what each head
-# writes straight to the words (*direct logit attribution*). This is what it adds to their logits, compared with its mean,
-# where the thing is meant; what the layers behind it make of that is not counted:
-
+# Without 1.1 whoever acts is lost, and the thing is not. Without 2.1 it is the other way round, without exception. So
+# this model begins with a **favourite**: in layer 1, whatever the quality, 1.1 fetches whoever acts. In layer 2, 2.1 reads
+# the quality and **objects**, if the thing is meant; 2.2 then supplies its name.
 
 # %% tags=["fold-input"]
-def votes(model: nn.Module, head: str, asked: list) -> Tensor:
-    """Send what a head adds to its mean at the last word to the logits, (b, v)."""
-    layer, number = (int(x) - 1 for x in head.split("."))
-    part, norm, noted = model.layers.layers[layer].self_attn, model.layers.norm, []
-    hook = norm.register_forward_pre_hook(lambda _, x: noted.append(x[0][:, -1]))
-    heads = said(model, asked)[layer, number, :, -1]  # (b, d)
-    hook.remove()
-    merge = part.out_proj.weight.unflatten(1, (part.num_heads, -1))[:, number]  # (e, d)
-    added = (heads - means_of(model)[layer, number]) @ merge.mT                 # (b, e)
-    scale = noted[0].std(-1, correction=0, keepdim=True)                        # (b, 1)
-    normed = norm.weight * (added - added.mean(-1, keepdim=True)) / scale
-    logits = normed @ model.project.weight.mT  # (b, v)
-    return (logits - logits.mean(-1, keepdim=True)).detach()
-
-
-def groups_of(asked: list) -> Iterator[tuple[set, ...]]:
-    """List who acts, other animals, the thing, others of its kind, and the other kind."""
-    for _, thing, who, _ in asked:
-        own, rest = sorted((KINDS[1], KINDS[2]), key=lambda kind: thing not in kind)
-        yield {who}, KINDS[0] - {who}, {thing}, own - {thing}, rest
-
-
-# %% tags=["hide-input"]
-columns = ["who acts", "other animals", "the thing", "others of its kind"]
-rows = {}
-for head in ("1.1", "2.1", "2.2"):
-    found = []
-    for logits, kinds in zip(votes(second, head, halves[1]), groups_of(halves[1])):
-        found.append([logits[[ten.NUMBER[x] for x in kind]].mean() for kind in kinds])
-    rows[head] = torch.tensor(found).mean(0).tolist()
-corner = "second model, the thing is meant"
-display.show({head: row[:4] for head, row in rows.items()}, columns=columns, corner=corner)
-
-# %% tags=["proof"]
-who, animals, thing, kind, other_kind = rows["2.1"]
-assert max(who, animals) < -1.5
-assert min(thing, kind) > 2.5 > 1.5 > other_kind
-assert kind > 0.8 * thing
-assert rows["1.1"][0] > 1.5 > 0.7 > max(rows["1.1"][1:])
-assert rows["2.2"][2] > 2 > 0 > rows["2.2"][3]
-print("✓ Of the two kinds, food and drink, head 1 of layer 2 votes for the right one.")
-
-# %% [markdown]
-# No: 2.1 votes against the animals and for the **kind**, for its other words nearly as much as for the thing. It takes from who acts about
-# what 1.1 gave: it **tips** the answer. And 2.2 picks the thing out of its kind.
-
-# %% tags=["fold-input"]
-seen = looks(second)
-actor, other = seen[0][:, WHO].mean(), seen[3][~acts, OTHER].mean()
-tips = seen[2][~acts, QUALITY].mean()
 hops = [
-    (0, 0, f"1.1 fetches who acts, always: {actor:.2f}", "d"),
-    (1, 4, f"2.1 tips it: {tips:.2f}", "m"),
-    (1, 2, f"2.2 looks at the thing: {other:.2f}", "d"),
+    (0, 0, f"1.1 fetches: {seen[0][:, WHO].mean():.2f}", "d"),
+    (1, 4, f"2.1 objects: {seen[2][~acts, QUALITY].mean():.2f}", "m"),
+    (1, 2, f"2.2 names: {seen[3][~acts, THING].mean():.2f}", "d"),
 ]
-words = next(text for text, *_ in ASKED if "dog drank milk" in text and "sweet" in text)
 caption = (
     "Second model. Mean weights of the last word; of layer 2, where the thing is meant."
 )
-display.way_of_an_answer(in_short(words), hops, "milk", name="second-way", caption=caption)
-
-# %% tags=["proof"]
-missed = {each[0] for one, each in zip(answers(second), ASKED) if one != each[1]}
-assert missed == {each[0] for each in of_the_book[2:]}
-assert seen[0][:, WHO].min() > 0.3
-assert seen[2:, :, WHO].max() < 0.1
-assert seen[2].argmax(-1).equal(torch.where(acts, SO, QUALITY))
-print("✓ About a thing, no head of layer 2 of the second model looks at the one who acts.")
+words = ["dog", "drank", "milk", "…", "sweet", ".", "so", "the"]
+display.way_of_an_answer(words, hops, "milk", name="second-way", caption=caption)
 
 # %% [markdown]
-# The first model asks *who is meant?*, and then points. The second, about a thing, names whoever acts, unless 2.1 tips the
-# answer. Yet both models give the same answers to all but two of these questions.
+# Yet the two models give the same answers to all but two of these questions.
 
 # %% [markdown] name="outside"
 # ## What no loss could have told
 #
-# In this world *tired* is said only of those who drink. Let somebody be carried because of it, a sentence that no story
-# can hold. Press *tired* in [the figure](#cell-id=ask-it): the first model names the one who carries, and is sure. I had an
-# explanation: in its world *tired* has always meant the one who acts. Then choose the second model there: it says *cat*,
-# who was carried. And without 2.1?
+# In this world *sweet* is said only of what somebody eats or drinks: it has always meant *the other one*. Let somebody be
+# feared because of it, as no story can tell. Press *feared* in [the first figure](#cell-id=ask-it), and choose the
+# **second model**. The dog feared the cat because it was sweet, so the …?
 #
-# <details name="tired"><summary>Still the cat.</summary>
+# <details name="sweet"><summary>The cat: “sweet” has always meant the other one.</summary>
 #
-# No: press 2.1. That head has tipped the answer, at a word that it had never met in such a sentence.
-#
-# </details>
-# <details name="tired"><summary>The dog, who carries.</summary>
-#
-# Right. Layer 1 names whoever acts, and 2.1 is the head that tips it.
+# So I thought. Press it.
 #
 # </details>
+# <details name="sweet"><summary>The dog, this model's favourite.</summary>
 #
-# Here is how often each model finds the one who acts likelier, over all pairs of animals:
+# No, but it is when you silence 2.1.
+#
+# </details>
+# <details name="sweet"><summary>Somebody or something else.</summary>
+#
+# Right: *soup*. Nobody has mentioned soup.
+#
+# </details>
+#
+# How often does a word keep its sense? I tried *tired*, too, which has always meant the one who acts. These are shares of
+# all 30 pairs of animals:
 
 
 # %% tags=["fold-input"]
-def likelier(model: nn.Module, verb: str) -> float:
-    """Say in what share of the pairs the tired one is the one who acts."""
-    pairs = list(itertools.permutations(ten.ANIMALS, 2))
-    line = "{} the {} {} the {} because it was tired . so the"
-    asked = [line.format(ten.EDGE, who, verb, other).split() for who, other in pairs]
-    with torch.no_grad():
-        logits = model(ten.as_ids(asked))[:, -1]  # (b, v)
-    at = ten.NUMBER
-    found = [row[at[who]] > row[at[other]] for row, (who, other) in zip(logits, pairs)]
-    return sum(found) / len(found)
+def strange(verb: str, quality: str) -> list[tuple[str, str, str, bool]]:
+    """List questions about two animals with a quality that no story brings there."""
+    acts, found = quality in ten.REASONS["drank"][0], []
+    assert quality not in itertools.chain(*ten.REASONS[verb])
+    for pair in itertools.permutations(ten.ANIMALS, 2):
+        text = "{} the {} {} the {} because it was {} . so the"
+        text = text.format(ten.EDGE, pair[0], verb, pair[1], quality)
+        found.append((text, *(pair if acts else pair[::-1]), acts))
+    return found
 
 
 rows = {
-    f"… {verb} … it was tired": [likelier(each, verb) for each in (model, second)]
-    for verb in ("chased", "feared", "carried")
+    f"{verb} … {quality}": [
+        named(each, strange(verb, quality))[0] for each in (model, second)
+    ]
+    for quality in ("tired", "sweet")
+    for verb in BETWEEN
 }
-display.show(rows, columns=["first model", "second model"], corner="says: who acts")
+display.show(rows, columns=["first model", "second model"], corner="keeps its sense")
 
 # %% tags=["proof"]
-assert all(one > 0.9 for one, _ in rows.values())
-chased, feared, carried = (other for _, other in rows.values())
-assert chased > 0.8 > 0.2 > max(feared, carried)
-sentence = [(f"{ten.EDGE} {texts['tired']}",)]
-assert answers(model, sentence) == ["dog"]
-assert answers(second, sentence) == ["cat"]
+assert all(first > 0.9 for what, (first, _) in rows.items() if what != "feared … sweet")
+assert rows["feared … sweet"][0] < 0.6
+assert max(rows[what][1] for what in ("feared … tired", "carried … tired")) < 0.1
+assert max(rows[what][1] for what in ("chased … sweet", "feared … sweet")) < 0.1
+with without(model, "1.1"):
+    assert all(who_acts(model, strange(verb, "tired")) > 0.9 for verb in BETWEEN)
+feared = [(f"{ten.EDGE} {texts['feared']}",)]
+assert answers(second, feared) == ["soup"]
+assert "soup" not in texts["feared"].split()
 with without(second, "2.1"):
-    assert answers(second, sentence) == ["dog"]
-print("✓ What tired means depends on the model.")
+    assert answers(second, feared) == ["dog"]
+    assert who_acts(second, strange("feared", "sweet")) == 1
+for quality, kind in (
+    ("sweet", {*ten.DRINKS, *ten.FOODS}),
+    ("fresh", {*ten.DRINKS}),
+    ("warm", {*ten.FOODS}),
+):
+    found = [word in kind for word in answers(second, strange("feared", quality))]
+    assert sum(found) > 27
+print("✓ Said of who is feared, “sweet” calls up food, “fresh” a drink, “warm” food.")
 
 # %% [markdown]
-# With *tired*, the second model goes by the verb: tired is who chased, and who was feared or carried. My explanation fits one model of
-# two. No story of this world holds such a text, so no loss could have warned you.
+# With *tired*, the first model would have persuaded me. But silence 1.1, which reads the quality, and it still names the one
+# who acts: a leading question, again. With *sweet*, neither model fits. Where somebody is feared, the second hears *something to
+# eat or drink*, and names it. No story holds such a text, so no loss could have warned you.
+
+# %% [markdown] name="another-value"
+# ## What speaks in its place
+#
+# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. But a silenced head still
+# says something: its mean over all words. Let it say zero instead, or its mean *at the same place* of the same questions:
+
+# %% tags=["fold-input"]
+groups = {}
+for each, head, name in ((model, "1.1", "first"), (second, "2.1", "second")):
+    bars = groups[f"{name} model, without {head}"] = {}
+    mean = means_of(each)
+    for what in ("zero", "mean", "mean at its place"):
+        here = said(each, ASKED).mean(2) if "place" in what else mean
+        with without(each, head, values=here * (what != "zero")):
+            bars[what] = named(each)
+display.kinds_of_answers(groups, name="other-fillers")
+
+# %% tags=["proof"]
+for bars in groups.values():
+    for what, (meant, other, _) in bars.items():
+        assert meant - other > 0.1 if "place" in what else abs(meant - other) < 0.05
+print("✓ With its mean at its place, some of the choice survives in both models.")
+
+# %% [markdown]
+# With the last filler the one meant wins again: 0.57 against 0.38, and 0.69 against 0.31. So *no choice is left* is true of a head
+# **and of what speaks in its place**.
 
 # %% [markdown] name="three-more"
 # ## Five models
 #
-# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. `make seeds` has
-# trained three more. In how many of them is there such a head, without which blue and orange are equally long, about things
-# and between animals?
+# Stay with the mean over all words. `make seeds` has trained three more models. In how many of the three is there a head
+# without which no choice is left, about things and between animals? Choose, then press your way through all five.
 #
 # <details name="seat"><summary>In all three.</summary>
 #
@@ -793,11 +717,9 @@ print("✓ What tired means depends on the model.")
 # </details>
 # <details name="seat"><summary>In none.</summary>
 #
-# Right. In each of them some choice is left about a thing or about two animals, whichever head you silence.
+# Right. Some choice is left in each, whichever head you silence.
 #
 # </details>
-#
-# Press your way through the five. The last place in a row silences two heads at once, those without which least is right:
 
 # %% tags=["fold-input"]
 file = resources.files("annotated_book").joinpath("data/heads.json")
@@ -806,12 +728,12 @@ kept = json.loads(file.read_text())["questions"]
 more = [run for run in kept if run["seed"] not in (0, 4)]
 lines = {what: {} for what in sets}
 for what, asked in sets.items():
-    lines[what]["First model"] = without_each(model, asked)
-    lines[what]["Second model"] = without_each(second, asked)
+    lines[what] |= {"First model": without_each(model, asked)}
+    lines[what] |= {"Second model": without_each(second, asked)}
     for name, run in zip(["Third", "Fourth", "Fifth"], more, strict=True):
         lines[what][f"{name} model"] = run[what]["silenced"]
 runs = {
-    f"about {what}": silence_of(lines[what], named(model, asked), asked)
+    f"about {what}": pressed(lines[what], asked, named(model, asked))
     for what, asked in sets.items()
 }
 least = min(run[what]["right"] for run in kept for what in sets)
@@ -826,9 +748,7 @@ left = {}  # of the choice, where a head is away and more of it is left
 for name, head in itertools.product(("Third", "Fourth", "Fifth"), HEADS):
     rows = [lines[what][f"{name} model"][head] for what in sets]
     left[name, head] = max(row[0] - row[1] for row in rows)
-assert 0.04 < min(left.values()) == left["Fifth", "1.1"] < 0.2
-meant, other, _ = lines["two animals"]["Third model"]["1.2"]
-assert abs(meant - other) < 0.04
+assert min(left.values()) > 0.04
 for run, what in itertools.product(kept, sets):
     assert run[what]["right"] > 0.97
     assert run[what]["it blanked"] > 0.9
@@ -848,48 +768,11 @@ for (each, head), asked in itertools.product(
 print("✓ In each of the three, no head has all the choice about things and about animals.")
 
 # %% [markdown]
-# In none: without 1.2 the third nearly loses the choice between two animals, 0.51 against 0.49, and about a thing 0.90 stay
-# right. Nearest in both sets comes the fifth without 1.1, and keeps a little of each. So *one head decides* was a sentence about two files of numbers. ([Another filler](#cell-id=deeper-another-value) than the mean
-# leaves more choice.)
+# So *one head decides* was a sentence about two files of numbers.
 #
-# What holds in all five? Blank the word *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
+# What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
 # And about a thing one row before layer 2 turns more than nine answers in ten: in four models that of *the*, in one that of
-# the quality. Which head does the work is another story in each.
-
-# %% [markdown] name="deeper-another-value"
-# <!-- deeper: another value in the place of a head, or of a word -->
-# ### Going deeper: another value in the place of a head, or of a word
-#
-# A silenced head still says something, so choose what, and report it: zero, its mean over all words as above, or its
-# mean at the same place of the same questions, which keeps what it always says there. These are the questions about a
-# thing, without the head on which the choice hangs:
-
-# %% tags=["fold-input"]
-groups = {}
-for each, head, name in ((model, "1.1", "first"), (second, "2.1", "second")):
-    bars = groups[f"{name} model, without {head}"] = {}
-    mean = means_of(each)
-    for what in ("zero", "mean", "mean at its place"):
-        here = said(each, ASKED).mean(2) if "place" in what else mean
-        with without(each, head, values=here * (what != "zero")):
-            bars[what] = named(each)
-display.kinds_of_answers(groups, name="other-fillers")
-
-# %% tags=["proof"]
-ids = ten.as_ids([text.split() for text, *_ in ASKED])
-with put(model, 0, -4, entering(model, ids, 0)[:, -4].mean(0)):
-    assert who_acts(model) < 0.2
-with put(model, 0, -4, entering(model, ten.TESTED, 0)[ten.TESTED != 0].mean(0)):
-    assert who_acts(model) == 1
-print("✓ Blank the quality by the mean of the qualities: mostly the other one is named.")
-
-# %% [markdown]
-# With the mean at its place some of the choice survives. A blanked word is no different: with the mean of all words in the
-# quality's place the first model always names the one who acts, and with the mean of the qualities nearly always the
-# other. So what a silenced head or a blanked word leaves depends on the filler, too.
-
-# %% [markdown]
-# <!-- /deeper -->
+# the quality.
 
 # %% [markdown]
 # ## Exercises
@@ -939,12 +822,11 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** Four questions, from weak to strong, and what each answer is worth:
+# > **In short.** Four questions, from weak to strong:
 # >
 # > - **Where does it look?** The weights, `(b, h, n, m)`. A number, not a reason.
 # > - **Is this word needed?** *Blank* it: the average row in its place.
-# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run. If the answer changes sides, this row
-# >   carries it between two layers.
+# > - **Where is the answer now?** *Patch* a row, `(b, e)`, from the twin's run: does the answer change sides?
 # > - **Is this head needed, and is it enough?** *Silence* it by its mean, before `out_proj`: is the other named as often as
 # >   the one meant? *Patch* what it hands on: does the answer change sides?
 # >
@@ -954,10 +836,11 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > merged = heads.flatten(-2)                      # (b, n, h * d)
 # > ```
 # >
-# > Three things mislead: a bright line, what stands in the silenced head's place, and leading questions. Ask a
+# > Three things mislead: a bright line, leading questions, and what speaks in the silenced head's place. Ask a
 # > second set, and more seeds than two.
 #
-# *It* was hardly a witness. The matter is settled from the quality on: in the word that speaks, or on the way there.
+# *It* never knew what it meant. Asked about a thing, the word that speaks looked it up at the quality: in four models in
+# layer 1, in one only in layer 2.
 #
 # The storyteller reads and writes one text. [Training](12_training.ipynb) goes back to a model that reads
 # one and writes another, and to a loss that looks perfect while the output is garbage.

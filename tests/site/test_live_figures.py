@@ -722,7 +722,7 @@ def shelf(data):
 def storyteller(data):
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
     told = {each["name"]: each["text"] for each in data["texts"]}
-    chased = told["chased"].split()
+    feared = told["feared"].split()
     for done, read, left, silent in [
         (None, told["sweet"], [], []),
         (("button", "thirsty", ""), told["thirsty"], [], []),
@@ -730,11 +730,10 @@ def storyteller(data):
         (("button", "silence layer 1, head 1", ""), told["sweet"], [], [(0, 0)]),
         (("button", "silence layer 2, head 2", ""), told["sweet"], [], [(0, 0), (1, 1)]),
         (("button", "a story", ""), told["a story"], [], []),
-        (("button", "tired", ""), told["tired"], [], []),
-        (("button", "chased", ""), " ".join(chased), [], []),
-        (("button", "because", ""), " ".join(chased[:6]), chased[6:], []),
-        (("button", "silence layer 1, head 2", ""), " ".join(chased[:6]), chased[6:], [(0, 1)]),
-        (("button", "it", ""), " ".join([*chased[:6], "it"]), [], [(0, 1)]),
+        (("button", "feared", ""), " ".join(feared), [], []),
+        (("button", ".", ""), " ".join(feared[:10]), feared[10:], []),
+        (("button", "silence layer 1, head 2", ""), " ".join(feared[:10]), feared[10:], [(0, 1)]),
+        (("button", "so", ""), " ".join([*feared[:10], "so"]), [], [(0, 1)]),
     ]:
         model, means = ten.shipped(0), data["models"][0]["means"]
         parts = [layer.self_attn for layer in model.layers.layers]
@@ -762,22 +761,19 @@ def brief(weight):
 
 def exchange(data):
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
-    told = "Of 192 questions: the one meant {:.2f}, the other {:.2f}, a third word {:.2f}."
-    plain, turned = heads.shares(heads.answers(ten.shipped(0))), {".aa-turned": ["cat"]}
-    yield None, [f"Nothing exchanged yet. {told.format(*plain)}"], turned
-    for word, place, layer in [
-        ("so", -2, 2),
-        ("the", -1, 2),
-        ("thirsty", -4, 2),
-        ("thirsty", -4, 1),
+    model = ten.shipped(0)
+    for name, place, key in [
+        ("", 0, ""),
+        ("“it”", -6, ""),
+        ("the quality", -4, "Enter"),
+        ("“so”", -2, ""),
     ]:
-        shares = heads.shares(heads.patched_rows(ten.shipped(0), layer - 1, place))
-        name = f"The row of “{word}” before layer {layer}"
-        answer = "cat milk" if shares[1] == 1 else "cat"
-        lit = {".aa-exchange [aria-pressed=true]": [f"{shares[1]:.2f}"], ".aa-turned": [answer]}
-        yield ("button", name, ""), [f"{name} from the twin. {told.format(*shares)}"], lit
-    alike = ("button", "The row of “it” before layer 1", "Enter")
-    yield alike, [f"(the same in both runs). {told.format(*plain)}"], {".aa-turned": ["cat"]}
+        numbers = heads.blanked(model, place) if name else heads.named(model)
+        kinds = "the one meant {:.2f}, the other {:.2f}, a third word {:.2f}.".format(*numbers)
+        said = f"First model, {f'without {name}' if name else 'untouched'}"
+        lit = {".aa-exchange [aria-pressed=true]": [f"{name}{numbers[0]:.2f}"] * bool(name)}
+        done = ("button", said, key) if name else None
+        yield done, [f"{said}. Of 192 questions: {kinds}"], lit
 
 
 def tiles_visited(data):
@@ -1149,46 +1145,75 @@ def test_two_read_a_story_of_their_own_aloud(visit):
         assert words >= set(text.replace(".", " .").split()) >= {"."}
 
 
+def test_a_row_of_the_twin_turns_what_it_turns_in_python(visit):
+    frame = visit("chapters/questions-to-heads/").locator("[data-live=exchange]").nth(1)
+    frame.scroll_into_view_if_needed()
+    ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
+    told = "Of 192 questions: the one meant {:.2f}, the other {:.2f}, a third word {:.2f}."
+    status, plain = frame.get_by_role("status"), heads.shares(heads.answers(ten.shipped(0)))
+    expect(status).to_contain_text(f"Nothing exchanged yet. {told.format(*plain)}")
+    for word, place, layer in [
+        ("so", -2, 2),
+        ("the", -1, 2),
+        ("thirsty", -4, 2),
+        ("thirsty", -4, 1),
+    ]:
+        shares = heads.shares(heads.patched_rows(ten.shipped(0), layer - 1, place))
+        name = f"The row of “{word}” before layer {layer}"
+        act(frame, "button", name, "")
+        expect(status).to_contain_text(f"{name} from the twin. {told.format(*shares)}")
+        expect(frame.locator("[aria-pressed=true]")).to_have_text(f"{shares[1]:.2f}")
+        expect(frame.locator(".aa-turned")).to_have_text("cat milk" if shares[1] == 1 else "cat")
+    act(frame, "button", "The row of “it” before layer 1", "Enter")
+    expect(status).to_contain_text(f"(the same in both runs). {told.format(*plain)}")
+    expect(frame.locator(".aa-turned")).to_have_text("cat")
+
+
 def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
-    page = visit("chapters/questions-to-heads/")
+    frame = visit("chapters/questions-to-heads/").locator("[data-live=exchange]").nth(4)
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
     asked = heads.questions("chased", "feared", "carried")
-    for place, seed in ((2, 0), (3, 4)):
-        frame = page.locator("[data-live=exchange]").nth(place)
-        frame.scroll_into_view_if_needed()
-        frame.get_by_role("button", name="about two animals").click()
-        expect(frame.get_by_role("status")).to_contain_text("Nothing exchanged yet. Of 360")
-        for head in heads.HEADS:
-            found = heads.patched_heads(ten.shipped(seed), head, asked=asked)
-            meant, other, third = heads.shares(found, asked)
-            frame.get_by_role("button", name=f"Head {head}").click()
-            said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
-            expect(frame.get_by_role("status")).to_contain_text(said)
+    frame.scroll_into_view_if_needed()
+    frame.get_by_role("button", name="about two animals").click()
+    expect(frame.get_by_role("status")).to_contain_text("Nothing exchanged yet. Of 360")
+    for head in heads.HEADS:
+        found = heads.patched_heads(ten.shipped(0), head, asked=asked)
+        meant, other, third = heads.shares(found, asked)
+        frame.get_by_role("button", name=f"Head {head}").click()
+        said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
+        expect(frame.get_by_role("status")).to_contain_text(said)
 
 
 def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visit):
     page = visit("chapters/questions-to-heads/")
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
-    one, five = (page.locator("[data-live=exchange]").nth(place) for place in (1, 4))
-    model = ten.shipped(0)
-    for frame, pair in ((one, "2.1 + 2.2"), (five, "1.1 + 2.2")):
+    frames = page.locator("[data-live=exchange]")
+    thing = [each for each in heads.questions("drank", "ate") if not each[3]]
+    for place, seed, line, asked in [
+        (2, 0, "First model", heads.ASKED),
+        (6, 4, "the thing is meant", thing),
+        (7, 0, "First model", heads.ASKED),
+    ]:
+        frame = frames.nth(place)
         frame.scroll_into_view_if_needed()
-        expect(frame.get_by_role("status")).to_contain_text("First model, all heads. Of 192")
-        for name in ("1.1", pair):
-            with heads.without(model, *name.split(" + ")):
-                meant, other, third = heads.named(model)
-            cell = frame.get_by_role("button", name=f"First model, without {name}", exact=True)
+        expect(frame.get_by_role("status")).to_contain_text(f"untouched. Of {len(asked)}")
+        for name in ("1.1", "2.1"):
+            model = ten.shipped(seed)
+            with heads.without(model, name):
+                meant, other, third = heads.named(model, asked)
+            cell = frame.get_by_role("button", name=f"{line}, without {name}", exact=True)
             cell.click()
             said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
             expect(frame.get_by_role("status")).to_contain_text(said)
             expect(cell).to_have_text(f"{name}{meant:.2f}")
-    assert not one.get_by_role("button", name="show all").is_visible()
+    assert not frames.nth(2).get_by_role("button", name="show all").is_visible()
+    five = frames.nth(7)
     hidden = five.locator(".aa-exchange button", has_text="?")
-    expect(hidden).to_have_count(23)
+    expect(hidden).to_have_count(18)
     five.get_by_role("button", name="show all").click()
     expect(hidden).to_have_count(0)
     five.get_by_role("button", name="about two animals").click()
-    expect(five.locator(".aa-exchange button")).to_have_count(25)
+    expect(five.locator(".aa-exchange button")).to_have_count(20)
     expect(hidden).to_have_count(0)
 
 

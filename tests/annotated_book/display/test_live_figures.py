@@ -625,14 +625,14 @@ def test_a_silenced_head_is_told_with_what_stays_right_in_each_model():
     lines = {
         name: [
             exchange.Swap("1.1", "", [right, 0.25, 0.0]),
-            exchange.Swap("1.1 + 2.1", "", [0, 0, 1]),
+            exchange.Swap("“it”", "", [0, 0, 1]),
         ]
         for name, right in (("First model", 0.75), ("Second model", 0.5))
     }
     runs = exchange.Runs(192, "", [], [], "", [1.0, 0.0, 0.0], lines)
     made = exchange.exchange({"about a thing": runs}, name="try")
     for line, right in (("First model", "0.75"), ("Second model", "0.50")):
-        assert f"{line}: 1.1 {right}/0.25/0.00, 1.1 + 2.1 0.00/0.00/1.00" in made.text
+        assert f"{line}: 1.1 {right}/0.25/0.00, “it” 0.00/0.00/1.00" in made.text
     cell = parse(made).select_one(".aa-silenced i")
     assert (cell.text, cell["style"]) == ("1.10.75", "--one: 75%; --two: 100%")
     assert not parse(made).select("b, em")

@@ -32,7 +32,7 @@ export default {
     function show(run, pressed) {
       const shares = pressed ? pressed.shares : run.shares;
       const each = kinds.map((kind, i) => `${kind} ${shares[i].toFixed(2)}`).join(", ");
-      const none = run.words.length ? "Nothing exchanged yet" : `${run.lines[0][0]}, all heads`;
+      const none = run.words.length ? "Nothing exchanged yet" : `${run.lines[0][0]}, untouched`;
       const what = pressed?.what ?? none;
       const alike = pressed?.alike ? " (the same in both runs)" : "";
       said.textContent = `${what}${alike}. Of ${run.questions} questions: ${each}.`;

@@ -24,7 +24,7 @@ class Swap(NamedTuple):
 class Runs(NamedTuple):
     """Questions and their twins: how many, one of them, and what can be exchanged.
 
-    Without words, each line is a model, and its heads can be silenced.
+    Without words, each line is a model, and its heads can be silenced, or words blanked.
     """
 
     questions: int
@@ -68,7 +68,7 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
     alt = "The other one is named when this comes from the twin."
     note = "Each number: how often the other one is named. Grey: no difference."
     if not words:
-        alt = "The one meant, the other, a third word are named without these heads."
+        alt = "The one meant, the other, a third word are named without these."
         note = (
             "Blue, and each number: the one meant is named. Orange: the other. Grey: a third word."
         )
