@@ -3,7 +3,7 @@
 #
 # *Where does the batch go?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
+# *8 minutes and 2 of exercises. Afterwards you can attend to a whole batch without a loop, and turn
 # either axis order into yours.*
 #
 # A model reads many sentences in one call, as a **batch**. Think of the batch as a house with a room for each sentence.

@@ -6,9 +6,9 @@
 # *13 minutes and 4 of exercises. Afterwards you can hide padding and future words, and keep NaN
 # out of the gradients.*
 #
-# A small model that has learned to tell stories goes on with *the cat drank*, always with the word that it finds
-# likeliest. Then one more place is put in front of the text, a row of zeros. The words keep the positions that they have
-# alone. Orange: what changes. What will the cat drink if the place holds the numbers of *tea*? Guess, then press.
+# A small model that has learned to tell stories goes on with *the cat drank*. Put one row of zeros in front of the text,
+# as if it were a word, and it tells another story. Orange is what changes. What will the cat drink if that row holds the
+# numbers of *tea*? Guess, then press.
 
 # %% tags=["hide-input"]
 import math
@@ -144,8 +144,8 @@ bars = {
 display.shares(bars, [*SHORT, *"····"], name="shares-of-was")
 
 # %% [markdown]
-# The first bar is what *was* does now. The four dots get 0.46 together, and each as much as *milk*: both score 0, and
-# exp(0) is 1.
+# The first bar is what *was* does now. The four dots get 0.46 together, and each as much as *milk*, which has nothing in
+# common with *was*: both score 0, and exp(0) is 1.
 #
 # The repair that comes to mind sets those four weights to zero, after the softmax. That is the second bar. The dots' share
 # went with them: the words keep 0.54, and nobody gets the rest. The padding had
@@ -229,21 +229,21 @@ display.show(torch.stack([seen[it], written[it]]), names, one.FEATURES)
 # needs no staircase, and there *it* may look ahead. Under this mask the row of *it* cannot settle the matter, whatever
 # the matrices are. The first row that sees both *it* and the word that decides is the row of *thirsty*.
 #
-# Replace the last word, *thirsty*, by *sweet*. Under the staircase, in which rows does the output move?
+# Now take two such layers, one behind the other, and replace *drank*, the third word. In which of the eight rows does the output move?
 #
-# <details name="rows"><summary>In all eight.</summary>
+# <details name="rows"><summary>In the third.</summary>
 #
-# Without the mask, yes: every word looks at the last one. Who sees the last column of the staircase?
-#
-# </details>
-# <details name="rows"><summary>In two: the row of <em>it</em>, which is meant, and the last.</summary>
-#
-# *It* would have to see the last word for that, and it does not.
+# All rows after it see *drank*, too.
 #
 # </details>
-# <details name="rows"><summary>In the last row alone.</summary>
+# <details name="rows"><summary>In the third and all after it.</summary>
 #
-# Right. No other row sees the last word, and none of them moves at all, not even by a rounding error.
+# Right. The two rows before it do not move at all, not even by a rounding error.
+#
+# </details>
+# <details name="rows"><summary>In all: the second layer hears from the first who has heard of it.</summary>
+#
+# The first two rows hear nobody who stands after them, in either layer.
 #
 # </details>
 #
@@ -268,6 +268,9 @@ for place in range(8):
     changed[place] += 1
     moved = (attend(changed, changed, changed, future)[0] != written).any(-1)
     assert moved.nonzero().flatten().tolist() == [*range(place, 8)]
+    twice = (attend(*[attend(z, z, z, future)[0]] * 3, future)[0] for z in (changed, words))
+    moved = torch.ne(*twice).any(-1)
+    assert moved.nonzero().flatten().tolist() == [*range(place, 8)]
 for offset, empty in ((0, 1), (1, 0), (2, 0)):
     shifted = torch.ones(8, 8, dtype=torch.bool).triu(offset)  # (n, m)
     _, weights = attend(words, words, words, shifted)          # (n, e), (n, m)
@@ -285,7 +288,9 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %% [markdown] name="merging-the-two"
 # ## Two masks
 #
-# Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word.
+# Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word. (What
+# stands in the rows of the dots has to be kept out of the loss all the same: `F.cross_entropy` leaves out targets of
+# −100, its `ignore_index`.)
 #
 # But a model that writes reads its next word from the last place of every text, `output[:, -1]`, and appends it there, for all texts at
 # once. With the dots behind, the short text would go on after a dot. So they stand in front, as at the top of this page. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
@@ -389,15 +394,14 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 
 # %% [markdown]
 # The loss looks healthy, and one step of the optimiser later $W_V$ is NaN. How did it get there, from
-# rows that the loss never touched? Guess each box, then press it.
+# rows that the loss never touched? Follow the gradient back from the loss. Guess each box, then press it.
 
 # %% tags=["hide-input"]
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
 
 # %% [markdown]
-# To a computer $0 \cdot \mathrm{NaN}$ is not 0. On the way back the 0 is the gradient of the dot's row, which nobody has
-# read. With a second layer the 0 is the weight that each word gives to the dot's *value*, and every word of the sentence
-# is lost.
+# To a computer $0 \cdot \mathrm{NaN}$ is not 0. The 0 is the gradient of the dot's row, which nobody has read, and the NaN is what that
+# row weighs its keys with.
 
 # %% tags=["proof"]
 NAMES = "W_Q", "W_K", "W_V"
@@ -450,8 +454,8 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
-# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill does not save $W_Q$ and $W_K$ (an overwritten score sends no gradient back, an added one does):
-# there let such a row [see everything](#cell-id=where-a-mask-is-added).
+# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill [is not
+# enough](#cell-id=where-a-mask-is-added).
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -490,7 +494,8 @@ display.dots_in_front(
 )
 
 # %% [markdown]
-# With one fill the model says dots. In the first layer the row of a dot becomes NaN, in the second every row does. The
+# With one fill the model says dots. In the first layer the row of a dot becomes NaN. In the second, every word gives the
+# dot's value a weight of 0, and 0 times NaN makes every row NaN. The
 # `argmax` of nothing but NaN is place 0, and word 0 is the dot. With two fills, as in
 # `attend_safely`, it tells what it tells alone, behind one dot or sixteen: *it* is the thirsty cat again.
 

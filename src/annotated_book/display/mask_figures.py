@@ -214,19 +214,13 @@ _WHY = {
     "values of sentence 1": "Gradients times weights: numbers times numbers.",
     "values of sentence 2": "The 0 of the dot's row, times its weights, which are NaN: NaN.",
     "W_V": "W_V made the values of both sentences, so it adds up finite numbers and NaN: NaN.",
-    "layer 1, the words": "Each word sees a word, if only itself: numbers.",
-    "layer 1, a dot": "A row that sees nothing: 0 divided by 0.",
-    "values, the words": "The rows of layer 1 are the values of layer 2.",
-    "values, a dot": "The dot's row is a value now.",
-    "layer 2, every word": "Each word gives the dot's value a weight of 0, and 0 times NaN is NaN.",
 }
 
 
 def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
     """Draw where a NaN goes that stands in a row of the second sentence; alive, box by box.
 
-    The first panel goes back through one layer, from a loss that reads the first sentence alone.
-    The second goes forward through two.
+    It goes back through one layer, from a loss that reads the first sentence alone.
 
     Args:
         x: (2, n, e), two sentences; the queries, keys and values before their matrices.
@@ -238,18 +232,13 @@ def way_of_the_nan(x: Tensor, blocked: Tensor, *, name: str) -> Output:
         >>> from annotated_book import display
         >>> blocked = torch.tensor([[[False, False]] * 2, [[True, True], [True, False]]])
         >>> display.way_of_the_nan(torch.eye(2).repeat(2, 1, 1), blocked, name="way")
-        Figure: What each holds. One layer, on the way back. loss: finite; output of sentence 1: \
-finite; output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN; \
-W_V: NaN. Two layers, on the way there. layer 1, the words: finite; layer 1, a dot: NaN; \
-values, the words: finite; values, a dot: NaN; layer 2, every word: NaN; loss: NaN.
+        Figure: What each holds. On the way back. loss: finite; output of sentence 1: finite; \
+output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN; W_V: NaN.
     """
-    flows = {
-        "One layer, on the way back": _back(x, blocked),
-        "Two layers, on the way there": _forth(x[1], blocked[1]),
-    }
+    flows = {"On the way back": _back(x, blocked)}
     caption = (
-        "Coloured by what each gradient (one layer) or output (two) held when this page was "
-        "built: zeros (grey letters), finite numbers (blue), NaN (orange)."
+        "Coloured by what each gradient held when this page was built: zeros (grey letters), "
+        "finite numbers (blue), NaN (orange)."
     )
     panels = [
         [
@@ -380,36 +369,6 @@ def _back(x: Tensor, blocked: Tensor) -> _Flow:
         (dots, lost, "0 × NaN", lost),
         (values, w, "", values),
         (lost, w, "adds up", lost),
-    )
-
-
-def _forth(x: Tensor, blocked: Tensor) -> _Flow:
-    """Follow a sentence through two layers."""
-    empty = blocked.all(-1)            # (n,)
-    once = _weights(x, blocked) @ x    # (n, e)
-    weights = _weights(once, blocked)  # (n, n)
-    twice = weights @ once             # (n, e)
-    (share,) = set(weights[~empty][:, empty].flatten().tolist())
-    assert twice.isnan().all()
-    words, dot, lost = map(_state, (once[~empty], once[empty], twice))
-    boxes: _Boxes = {
-        box: (*place, (*lines, f"holds {_said(state)}"), state)
-        for box, place, lines, state in (
-            ("layer 1, the words", (0, 0), ("layer 1", "rows of the words"), words),
-            ("layer 1, a dot", (1, 0), ("layer 1", "row of a dot"), dot),
-            ("values, the words", (0, 1), ("layer 2", "values of the words"), words),
-            ("values, a dot", (1, 1), ("layer 2", "value of a dot"), dot),
-            ("layer 2, every word", (0.5, 2), ("layer 2", "row of every word"), lost),
-            ("loss", (0.5, 3), ("loss", "reads any of these"), lost),
-        )
-    }
-    before, before_dot, values, of_dot, every, loss = boxes
-    return boxes, (
-        (before, values, "", values),
-        (before_dot, of_dot, "", of_dot),
-        (values, every, "", values),
-        (of_dot, every, f"{share:g} × NaN", of_dot),
-        (every, loss, "", loss),
     )
 
 

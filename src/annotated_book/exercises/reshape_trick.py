@@ -1,15 +1,13 @@
-"""Exercises of "The reshape trick": one number, and models whose mistake is to be told."""
+"""Exercises of "The reshape trick": one number, and an attention to mend."""
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_book.exercises._exercise import Either, Exercise
+from annotated_book.exercises._exercise import Exercise, normal
 from annotated_book.exercises._values import whole_numbers
-
-Model = Callable[[Tensor], Tensor]
 
 
 def _which_index(answer: object, found: Tensor, right: Tensor) -> str:
@@ -45,64 +43,57 @@ check_place = Exercise(
 )
 
 
-def _model(split: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]) -> Model:
-    """Build an attention with three heads around a way to split and to merge."""
-    *inward, outward = torch.randn(4, 12, 12, generator=torch.Generator().manual_seed(4))
+def _attend(split: Callable[..., Tensor], merge: Callable[[Tensor], Tensor]) -> Any:
+    """Build an attention around a way to split and to merge."""
 
-    def attend(x: Tensor) -> Tensor:
-        query, key, value = (split(x @ w) for w in inward)
-        return merge(F.scaled_dot_product_attention(query, key, value)) @ outward
+    def attend(x: Tensor, h: int) -> Tensor:
+        heads = split(x, h)
+        return merge(F.scaled_dot_product_attention(heads, heads, heads))
 
     return attend
 
 
-def _split(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (3, -1)).transpose(0, 1)
+def _split(x: Tensor, h: int) -> Tensor:
+    return x.unflatten(-1, (h, -1)).transpose(0, 1)
 
 
 def _merge(mixed: Tensor) -> Tensor:
     return mixed.transpose(0, 1).flatten(1)
 
 
-def _reshaped(x: Tensor) -> Tensor:
-    return x.reshape(3, len(x), -1)
+def _reshaped(x: Tensor, h: int) -> Tensor:
+    return x.reshape(h, len(x), -1)
 
 
 def _reshaped_back(mixed: Tensor) -> Tensor:
     return mixed.reshape(mixed.size(1), -1)
 
 
-MODELS: dict[str, Model] = {
-    "A": _model(_split, _reshaped_back),
-    "B": _model(lambda x: x.unflatten(-1, (3, -1)), lambda mixed: mixed.flatten(1)),
-    "C": _model(_reshaped, _reshaped_back),
-    "D": _model(_split, _merge),
-}
-
-
-def _which_model(answer: object, found: Tensor, right: Tensor) -> str:
-    if sorted(found.tolist()) != [1, 2, 3, 4]:
-        return "each of 1, 2, 3 and 4 fits one model."
-    names = [name for name, yours, due in zip("ABCD", found, right, strict=True) if yours != due]
-    return f"look again at {' and '.join(names)}. What does each mistake do to each test?"
-
-
-check_findings = Exercise(
-    name="my_findings",
-    right=(2, 4, 3, 1),
+check_mended = Exercise(
+    name="mended",
+    right=_attend(_split, _merge),
     praise=(
-        "right. A single missing transpose still lets the news through, but to other rows. With "
-        "both missing, some words never hear each other. Heads in the middle keep each word to "
-        "itself, wherever it stands, so the shuffle sees nothing."
+        "right, and so are the gradients. Split: cut each row, then heads in front. Merge: words "
+        "in front, then side by side."
     ),
     wrong={
-        "B passes the shuffle and fails the change, C fails both. Both missing is the one that the "
-        "shuffle sees, too.": (2, 3, 4, 1),
-        "a single missing transpose still lets the last word reach the first row, by way of "
-        "others. So it passes the change.": Either(
-            [(3, 4, 2, 1), (4, 2, 3, 1), (3, 2, 4, 1), (4, 3, 2, 1)]
+        "both steps still lack their transpose. Together they pass the round trip, for a reshape "
+        "keeps the reading order.": _attend(_reshaped, _reshaped_back),
+        "the split is right. The merge takes all of head 1 before head 2: bring the words in front "
+        "first.": _attend(_split, _reshaped_back),
+        "the merge is right. The split fills head 1 with the whole rows of the first words: cut "
+        "each row first.": _attend(_reshaped, _merge),
+        "the heads stay in the middle, so each word attends among its own heads and hears no "
+        "other.": _attend(lambda x, h: x.unflatten(-1, (h, -1)), lambda mixed: mixed.flatten(1)),
+        "that is one head as wide as the whole row.": lambda x, h: F.scaled_dot_product_attention(
+            x, x, x
+        ),
+        "the features are dealt out to the heads in turn. A head has neighbours: the first d "
+        "features belong to the first head.": _attend(
+            lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), _merge
         ),
     },
-    run=whole_numbers(4, "a number for each of the four models"),
-    why=_which_model,
+    sizes=[{"n": 5, "h": 3, "d": 2}, {"n": 7, "h": 2, "d": 4}],
+    draw=lambda n, h, d: normal(x=(n, h * d)) | {"h": h},
+    shape="(n, h * d)",
 )

@@ -13,10 +13,8 @@ from annotated_book import chapters
 from annotated_book.exercises import (
     counting,
     one_head,
-    reshape_trick,
     transformer,
 )
-from press.run import scripts
 
 
 def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> None:
@@ -26,15 +24,6 @@ def test_the_weights_of_the_first_exercises_are_the_chapters(verdict: Any) -> No
     weights = (x @ x.mT / 2).softmax(-1)
     for word, expected in {"vanished": "✓ ", "it": '"it"', "sweet": '"sweet"'}.items():
         assert expected in verdict(one_head.check_weights, weights[words.index(word)])
-
-
-@pytest.mark.parametrize(("name", "model"), reshape_trick.MODELS.items())
-def test_a_model_without_code_does_what_its_row_says(name: str, model: Any) -> None:
-    chapter, x = chapters.load("04_reshape_trick"), torch.randn(7, 12)  # (n, e)
-    passed = chapter.shuffles(model, x), chapter.reacts(model, x, 0, 6)
-    row = " | ".join("passes" if each else "fails" for each in passed)
-    page = scripts.CHAPTERS.joinpath("04_reshape_trick.py").read_text(encoding="utf-8")
-    assert f"\n# | {name} | {row} |\n" in page
 
 
 def test_the_angles_are_the_codes() -> None:

@@ -1,12 +1,36 @@
 """Answers to the exercises of “The reshape trick”."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from annotated_attention import split_heads
+from annotated_attention import merge_heads, split_heads
 
 X = torch.arange(5 * 6).view(5, 6)
+
+
+def attention(split: Callable[..., Tensor], merge: Callable[[Tensor], Tensor]) -> Any:
+    def answer(x: Tensor, h: int) -> Tensor:
+        heads = split(x, h)
+        return merge(F.scaled_dot_product_attention(heads, heads, heads))
+
+    return answer
+
+
+def by_view(x: Tensor, h: int) -> Tensor:
+    n, e = x.shape
+    return x.view(n, h, e // h).permute(1, 0, 2)
+
+
+def straight(x: Tensor, h: int) -> Tensor:
+    return x.view(h, len(x), -1)
+
+
+def straight_back(mixed: Tensor) -> Tensor:
+    return mixed.reshape(mixed.size(1), -1)
 
 
 ANSWERS: dict[str, list[tuple[Any, str]]] = {
@@ -20,14 +44,20 @@ ANSWERS: dict[str, list[tuple[Any, str]]] = {
         ((1, 3, 0), "the word is right. Which head does the feature belong to"),
         ((1, 2, 1), "the number in the middle is the word"),
     ],
-    "check_findings": [
-        ([2, 4, 3, 1], "✓ my_findings: right"),
-        ([2, 3, 4, 1], "Both missing is the one that the shuffle sees"),
-        ([3, 4, 2, 1], "So it passes the change"),
-        ([4, 2, 3, 1], "So it passes the change"),
-        ([3, 2, 4, 1], "So it passes the change"),
-        ([4, 3, 2, 1], "So it passes the change"),
-        ([1, 4, 3, 2], "look again at A and D"),
-        ([2, 2, 3, 1], "each of 1, 2, 3 and 4 fits one model"),
+    "check_mended": [
+        (attention(split_heads, merge_heads), "✓ mended: right"),
+        (attention(by_view, merge_heads), "✓ mended: right"),
+        (attention(straight, straight_back), "both steps still lack their transpose"),
+        (attention(split_heads, straight_back), "the split is right. The merge takes"),
+        (attention(straight, merge_heads), "the merge is right. The split fills"),
+        (
+            attention(lambda x, h: x.unflatten(-1, (h, -1)), lambda mixed: mixed.flatten(1)),
+            "hears no other",
+        ),
+        (lambda x, h: F.scaled_dot_product_attention(x, x, x), "one head as wide as"),
+        (
+            attention(lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), merge_heads),
+            "dealt out to the heads in turn",
+        ),
     ],
 }
