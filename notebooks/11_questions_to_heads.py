@@ -394,6 +394,7 @@ def of_the_kind(model: nn.Module) -> list[bool]:
 
 
 assert bars["1.1"] == [0.5, 0.5, 0]
+assert (looks(model)[0].argmax(-1) == 8).all()  # the quality
 assert bars["2.2"][2] > 0.15 > 0.05 > bars["2.2"][1]
 with without(model, "1.1"):
     assert who_acts(model) == 1
@@ -442,7 +443,7 @@ def by_who_is_meant(model: nn.Module, asked: list, lines: list[str]) -> display.
     """Silence each head, apart for those who act and for the others."""
     halves = [[each for each in asked if each[3] == acts] for acts in (True, False)]
     rows = {line: without_each(model, half) for line, half in zip(lines, halves)}
-    return pressed(rows, halves[0], named(model, asked))
+    return pressed(rows, halves[0], named(model, halves[0]))
 
 
 run = by_who_is_meant(model, FAIR, ["the first is meant", "the second is meant"])
@@ -518,10 +519,10 @@ print("✓ The head of layer 2 looks where that of layer 1 says; without it, at 
 # %% tags=["fold-input"]
 row = torch.arange(len(FAIR))
 hops = [
-    (0, 5, f"1.1 reads: {seen[0][:, QUALITY].mean():.2f}", "m"),
+    (0, 4, f"1.1 reads: {seen[0][:, QUALITY].mean():.2f}", "m"),
     (1, 0, f"2.2 looks: {seen[3][row, goal].mean():.2f}", "d"),
 ]
-words = ["fox", "chased", "the", "dog", "…", "hungry", ".", "so", "the"]
+words = ["fox", "chased", "dog", "…", "hungry", ".", "so", "the"]
 caption = (
     "First model, between two animals. Mean weights of the last word. "
     "Without 1.1, 2.2 looks most at whoever acts, always."
@@ -624,7 +625,8 @@ display.way_of_an_answer(words, hops, "milk", name="second-way", caption=caption
 # Right: *soup*. Nobody has mentioned soup.
 #
 # </details>
-#
+
+# %% [markdown]
 # How often does a word keep its sense? I tried *tired*, too, which has always meant the one who acts. These are shares of
 # all 30 pairs of animals:
 
@@ -655,6 +657,16 @@ assert all(first > 0.9 for what, (first, _) in rows.items() if what != "feared �
 assert rows["feared … sweet"][0] < 0.6
 assert max(rows[what][1] for what in ("feared … tired", "carried … tired")) < 0.1
 assert max(rows[what][1] for what in ("chased … sweet", "feared … sweet")) < 0.1
+said_of = {
+    quality: {
+        (verb, side)
+        for verb, two in ten.REASONS.items()
+        for side in (0, 1)
+        if quality in two[side]
+    }
+    for quality in ("tired", "sweet")
+}
+assert said_of == {"tired": {("drank", 0)}, "sweet": {("drank", 1), ("ate", 1)}}
 with without(model, "1.1"):
     assert all(who_acts(model, strange(verb, "tired")) > 0.9 for verb in BETWEEN)
 feared = [(f"{ten.EDGE} {texts['feared']}",)]
@@ -673,8 +685,8 @@ for quality, kind in (
 print("✓ Said of who is feared, “sweet” calls up food, “fresh” a drink, “warm” food.")
 
 # %% [markdown]
-# With *tired*, the first model would have persuaded me. But silence 1.1, which reads the quality, and it still names the one
-# who acts: a leading question, again. With *sweet*, neither model fits. Where somebody is feared, the second hears *something to
+# With *tired*, the first model would have persuaded me. But silence 1.1, which reads the quality, and it nearly always names
+# who acts all the same: a leading question, again. With *sweet*, neither model fits. Where somebody is feared, the second hears *something to
 # eat or drink*, and names it. No story holds such a text, so no loss could have warned you.
 
 # %% [markdown] name="another-value"

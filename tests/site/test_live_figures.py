@@ -1188,15 +1188,17 @@ def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visi
     page = visit("chapters/questions-to-heads/")
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
     frames = page.locator("[data-live=exchange]")
-    thing = [each for each in heads.questions("drank", "ate") if not each[3]]
-    for place, seed, line, asked in [
-        (2, 0, "First model", heads.ASKED),
-        (6, 4, "the thing is meant", thing),
-        (7, 0, "First model", heads.ASKED),
+    actor, thing = ([x for x in heads.ASKED if x[3] == acts] for acts in (True, False))
+    for place, seed, line, first, asked in [
+        (2, 0, "First model", heads.ASKED, heads.ASKED),
+        (6, 4, "the thing is meant", actor, thing),
+        (7, 0, "First model", heads.ASKED, heads.ASKED),
     ]:
         frame = frames.nth(place)
         frame.scroll_into_view_if_needed()
-        expect(frame.get_by_role("status")).to_contain_text(f"untouched. Of {len(asked)}")
+        right = heads.named(ten.shipped(seed), first)[0]
+        said = f"untouched. Of {len(first)} questions: the one meant {right:.2f}"
+        expect(frame.get_by_role("status")).to_contain_text(said)
         for name in ("1.1", "2.1"):
             model = ten.shipped(seed)
             with heads.without(model, name):
