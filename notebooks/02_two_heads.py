@@ -95,9 +95,8 @@ display.lukewarm(scenes, 0.75, ["cat", "milk"], name="lukewarm")
 
 # %% [markdown]
 # Any share but one half does it. But then comes a third scene, from which the same number comes home as from *warm cat*.
-# Whatever share you choose, there is such a scene: drag it by its ring, and its number stays. Set the share to
-# 0.75<!-- setting -->, and at the right end of the slider *third scene* you find *hot milk*: the milk at 4, the cat
-# neither warm nor cold.
+# Whatever share you choose, there is such a scene: drag it by its ring, and its number stays. At a share of
+# 0.75<!-- setting --> it can be *hot milk*: the milk at 4, the cat neither warm nor cold.
 #
 # One number cannot hold two unknowns. It says on which line a scene lies, but not where on the line. Now call in *a second
 # head*, with the shares exchanged. It has another line, and the two lines cross in one point.
@@ -117,12 +116,29 @@ display.show(mixes, ["warm cat", "hot milk"], FEATURES)
 #
 # So whatever $W_V$ you choose, it only ever sees the mix $wX$. That is the row of the table, the same for both scenes. This
 # holds as long as $w$ is the same in both, and it is, since no key holds any warmth.
+#
+# But what if a cat's warmth stood in one column, and a milk's in another?
+#
+# <details name="own-columns"><summary>The two would still be mixed.</summary>
+#
+# Only numbers of the same column are added up. With a column for each, one head brings home both.
+#
+# </details>
+# <details name="own-columns"><summary>Then one head is enough.</summary>
+#
+# Right: only numbers of the same column are added up. But thousands of words can be warm, and a row has no column for the warmth of
+# each. In a model they share.
+#
+# </details>
 
 # %% tags=["proof"]
 for _ in range(100):
     w_v = torch.randn(4, 4)  # (e, d)
     warm, hot = (lean @ (scene(*scenes[name]) @ w_v) for name in ("warm cat", "hot milk"))
     torch.testing.assert_close(warm, hot)
+apart = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, -1.0]])  # (m, 2)
+halves = torch.tensor([0.0, 0.5, 0.0, 0.5])                              # (m,)
+assert (2 * halves @ apart).tolist() == [3, -1]  # the warmth of the cat, and of the milk
 print("✓ With a hundred random W_V, warm cat and hot milk still bring home the same.")
 
 # %% [markdown]
@@ -137,7 +153,7 @@ print("✓ With a hundred random W_V, warm cat and hot milk still bring home the
 #
 # The two glasses are put side by side, which is called **concatenation**. One matrix $W_O$ follows, with a row for each head:
 # it writes the number of head 1 under *animal*, and that of head 2 under *food*, two columns that are free in the row of
-# *drank*.
+# *drank*. What the heads write is added up.
 
 # %% tags=["hide-input"]
 w_o = torch.cat([animal, food], 1).mT  # (2, 4)
@@ -201,18 +217,18 @@ for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
 display.duel(six, ("animal", "food"), -1, name="rematch")
 
 # %% [markdown]
-# Four. Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
+# Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
 # there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home their quality:
 # 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
 #
-# An animal is no food, and the heads do not know it: in $W_K$, the row of the rival's noun holds a 0. Below the bars you can
+# An animal is no food, and the heads do not know it: in the first column of $W_K$, the row of the rival's noun holds a 0. Below the bars you can
 # change this number in each head. **Can you get all six by moving one slider alone?**
 #
 # <details><summary>What a number does</summary>
 #
 # No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at 1 the
 # heads look for the same, and every sentence is a draw: two heads that look alike are one. With both at −1 it is six. In
-# *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, and 0.40 of
+# *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, to words that have no quality, and 0.40 of
 # *food* is left.
 #
 # </details>
@@ -240,7 +256,7 @@ cats = one.embed(six["cats and kittens drank … thirsty"][0])
 before, after = (scores_of_it(cats, z)[1].softmax(-1) for z in (0, -1))
 assert after.argmax() == place  # head 2 turns away, and most from the last word
 assert after[-1] < 0.25 * before[-1] < 0.25 * before[place] < 0.5 * after[place]
-print("✓ At 0 the bars are what two_heads writes; no one number gets six, two below 0 do.")
+print("✓ At 0 the bars are what two_heads writes; the sliders do what the fold says.")
 
 # %% [markdown]
 # ## A list of heads
@@ -605,8 +621,8 @@ exercises.two_heads.check_run_heads.folded(run_heads)
 # %% [markdown]
 # ## What you have now
 #
-# > **In short.** A head has one row of weights per query, so it brings home one average: with the same weights, two
-# > answers are in one glass. Several heads attend independently of each other, each with narrow matrices of its
+# > **In short.** A head has one row of weights per query, so it brings home one average: what two words
+# > hold in the same column is mixed for good. Several heads attend independently of each other, each with narrow matrices of its
 # > own; their results are concatenated, and $W_O$ writes them where they can be read.
 # >
 # > $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
