@@ -14,8 +14,8 @@
 # %% [markdown]
 # ## A sentence of your own
 #
-# Run the model on the sentence. Here the tokeniser turns each word into one token. It adds the token `[CLS]` before
-# the sentence, and `[SEP]`, the separator, after it. In the shapes, l is the number of layers.
+# Run the model on the sentence. The tokeniser turns each of its words into one token. It adds `[CLS]` before the
+# sentence, and `[SEP]`, the separator, after it. In the shapes, l is the number of layers.
 
 # %% tags=["fold-input"]
 from collections.abc import Iterable
@@ -47,14 +47,12 @@ model = pretrained.load_encoder(pretrained.find_weights())
 SENTENCE = "the king passed the queen because she was late"
 (weights,) = look(model, [SENTENCE])  # (l, h, n, n)
 words = model.tokenizer.encode(SENTENCE).tokens
-layers, heads, size, _ = weights.shape
 print(words)
-print("layers, heads, queries, keys:", tuple(weights.shape))
-torch.testing.assert_close(weights.sum(-1), torch.ones(layers, heads, size))
 
 # %% [markdown]
-# Here is what *she* looks at in that head. (The weight that `[CLS]` and `[SEP]` take is not drawn; it comes at the end.)
-# **Make a sentence of your own**: choose the nouns and the pronoun. Can you make the head point at the wrong noun?
+# Here is what *she* looks at in that head. (`[CLS]` and `[SEP]` are left out; they [come
+# later](#cell-id=a-weight-is-half-of-the-story).) **Make a sentence of your own**: choose the nouns and the pronoun. Can
+# you make the head look at the wrong word?
 
 # %% tags=["needs-weights", "fold-input"]
 FITS = {"king": "he", "queen": "she", "uncle": "he", "girl": "she"}
@@ -77,27 +75,33 @@ for one, two in ((a, b) for a in FITS for b in FITS if FITS[a] != FITS[b]):
     for noun, other in ((one, two), (two, one)):
         (says,) = (x for x in asks if x.split()[0] == FITS[noun])
         cases.append((noun, other, frame.words(one, two, says)))
-found = {"fits": [], "other": []}
+found = {}
 for (noun, other, text), x in zip(cases, look(model, [" ".join(x[2]) for x in cases])):
     row = x[1, 3, 7, 1:-1].clone()  # (9,)
     row[6] = 0  # the pronoun itself
     most = text[int(row.argmax())]
-    found["fits"] += [FITS[noun]] * (most == noun)
-    found["other"] += [" ".join(text)] * (most == other)
-    assert noun != "dog" or most != noun
-assert [found["fits"].count(x) for x in ("she", "they", "he", "it")] == [24, 24, 20, 12]
-assert "the queen passed the king because he was late" in found["other"]
-hits, misses = map(len, found.values())
-print(f"✓ {hits} of {len(cases)} point at the noun that fits, {misses} at the other.")
+    which = "fits" if most == noun else "other" if most == other else "neither"
+    found[" ".join(text)] = which, noun
+assert len(found) == len(cases)
+hits, wrong, neither = (
+    [noun for which, noun in found.values() if which == each]
+    for each in ("fits", "other", "neither")
+)
+assert {noun for noun in FITS if noun not in hits} == {"dog"}
+assert hits.count("car") == 12
+assert [FITS[noun] for noun in wrong] == ["he"] * 4
+assert set(neither) == {"dog"}
+assert found["the queen passed the king because he was late"][0] == "other"
+of, *counts = map(len, (cases, hits, wrong))
+print(f"✓ Of {of}, {counts[0]} look most at the noun that fits, {counts[1]} at the other.")
+print(f"In {len(neither)} the dog is it, and no noun gets most.")
 
 # %% [markdown]
 # These are the sentences in which one of the two nouns fits. *She* and *they* always find theirs, and *it* finds the car.
-# *He* misses four: in *the queen passed the king because he was late*, the head looks at the queen. And the dog is never
-# *it*: keep that in mind. Does this head know who is meant? It looks so. But it is not the only one
-# that does.
+# *He* misses four: in *the queen passed the king because he was late*, the head looks at the queen. In the other twelve
+# the dog is *it*, and the head looks at no noun at all. (Call the dog *he*.)
 #
-# (Are these the model's own numbers? After each layer they differ by less than a hundred-thousandth from those of
-# the `transformers` library, while the largest are near ten, and the maps are those of its `output_attentions=True`.)
+# Does this head know who is meant? But for the dog, so it seems. And it is not the only head that seems to.
 
 # %% [markdown] name="deeper-the-comparison"
 # <!-- deeper: where the weights come from, and the comparison -->
@@ -187,9 +191,9 @@ display.show(largest or [[None]], columns=["largest number"], decimals=1, title=
 # ## A rival
 #
 # Now the sentence of this book: *the cat drank milk because it was thirsty*. *It* fits both nouns, and only the last word
-# tells which is meant. Above the words is the same head, and below a rival, head 2 of layer 4, which [One
-# head](01_one_head.ipynb) showed. The tick says that *it* prefers the noun that is meant. Press *sweet*, then *hungry*.
-# Which of the two heads has understood?
+# tells which is meant. Above the words is our head, and below a rival, head 2 of layer 4, which [One
+# head](01_one_head.ipynb) showed. Of the two nouns, the figure names the one that gets more, and ticks it if it is meant.
+# **Press all four**. Which of the two heads has understood?
 
 # %% tags=["needs-weights", "fold-input"]
 LAST = ["thirsty", "sweet", "hungry"]
@@ -215,8 +219,8 @@ print("✓ Of the two, only the rival turns with the last word. In the passive, 
 
 # %% [markdown]
 # The rival turns: *cat* if it was thirsty or hungry, *milk* if it was sweet. That is what understanding would look like.
-# Then press *in the passive*. It is the same thirst, and it prefers *milk*. But one sentence is no test, neither for the
-# rival nor against it.
+# But in the passive, with the same thirst, it prefers *milk*. One sentence is no test, though, neither for the rival nor
+# against it.
 
 # %% [markdown]
 # ## A test that a head can fail
@@ -224,17 +228,16 @@ print("✓ Of the two, only the rival turns with the last word. In the passive, 
 # If you look at 72 heads long enough, you find whatever you look for. So both get a test, by rules that were fixed
 # before any head had been measured on the sentences:
 #
-# - A **hit**: the pronoun looks at the noun that is meant, more than at any other word. (Special tokens and the pronoun
-#   itself do not count.) The **control**: it looks most at the other noun.
+# - A **hit**: the pronoun looks most at the noun that is meant. (Special tokens and the pronoun itself do not count.)
+#   The **control**: it looks most at the other noun.
 # - The first half of the sentences only **chooses** a head, the one with the most hits. Only the second half, made
 #   with other nouns, **is counted**.
 # - Every sentence comes with its nouns in both orders, so a head that goes by their order is right in half of them.
-# - A head **passes** if its share of hits lies above one half and above the control's share, each with its whole
-#   95 %<!-- setting --> interval. (The sentences come in groups of four that share their nouns; the interval treats
-#   them as independent, so the true uncertainty is somewhat larger.)
+# - To **pass**, a head needs clearly more hits than a coin, and than the control: their 95 %<!-- setting --> interval
+#   must lie above one half, and above the control's interval.
 #
 # In one set **grammar** decides, as with *she* and *king* and *queen*. In the other you need **knowledge**: who can be
-# hungry, what can be salty. The first halves choose our head for grammar and the rival for knowledge. Which one passes?
+# hungry, what can be salty.
 
 # %% [markdown]
 # <!-- deeper: The sentences and the counting -->
@@ -339,7 +342,8 @@ def points(text: str, weights: Tensor) -> Tensor:
 
 # %% [markdown]
 # With so few sentences the share of hits is uncertain; `interval` gives Wilson's
-# 95 %<!-- setting --> interval.
+# 95 %<!-- setting --> interval. It treats the sentences as independent. They come in groups of four that share
+# their nouns, so the true uncertainty is somewhat larger.
 
 
 # %%
@@ -399,16 +403,30 @@ assert [*chosen.values()] == [(1, 3), (3, 1), (3, 1)]
 # %% [markdown]
 # <!-- /deeper -->
 
+# %% [markdown]
+# The first halves choose our head for grammar, and the rival for knowledge. Which of them passes?
+#
+# <details name="passes"><summary>Both.</summary>
+#
+# Not both: look for the blue bar that reaches over the dashed line.
+#
+# </details>
+# <details name="passes"><summary>Only ours.</summary>
+#
+# Right. Its blue bar lies far from the dashed line, and from the grey bar.
+#
+# </details>
+# <details name="passes"><summary>Only the rival.</summary>
+#
+# It was the cleverer of the two on our sentence, but that sentence stands in the half that chose it.
+#
+# </details>
+
 # %% tags=["needs-weights", "fold-input"]
 WORDS = {"by grammar": "grammar", "by knowledge": "knowledge"}
 caption = "Left: the head's map. Blue: hits. Grey: the control's. Bars: 95 % intervals."
 found = {asked: judged[test] for asked, test in WORDS.items()}
 display.trials(found, name="words-that-belong-together", caption=caption)
-
-# %% [markdown]
-# Our head finds the noun in 45 of 48 new sentences, where a coin between the two nouns finds 24. The rival has 23 of 40,
-# where a coin has 20; no wonder that it turned in the sentence of this book, which stands in the half that chose it. And
-# no other head has more. The best of 72 coins would have 27:
 
 # %% tags=["proof", "needs-weights"]
 below, expected = 0.0, 0.0
@@ -421,26 +439,25 @@ print(
 )
 
 # %% [markdown]
-# (A head may also look at a third word, a coin never does. And forty sentences cannot tell a weak skill from
-# chance. [Clark et al., section
-# 4.3<!-- quoted -->](../docs/references.md#clark-2019) asked about pronouns in the original BERT, on real text,
-# and found a head that does far better than picking the nearest noun.)
+# Our head finds the noun in 45 of 48 new sentences, where a coin between the two nouns finds 24. The rival has 23 of 40,
+# where a coin has 20. No other head has more, and the best of 72 coins would have 27. So the one that looked clever is not
+# shown to be better than a coin. (Forty sentences can miss a weak skill.)
 #
-# So the one that looked clever does no better than a coin, and ours has passed. Does it know who is meant?
+# And ours has passed. Does it know who is meant?
 
 # %% [markdown]
 # ## The nurse
 #
 # "The king and the queen passed **her**." Here *her* cannot be the queen, and the head looks at *queen* all the same. So
 # it goes by grammar, you may say: by what agrees in gender and number. Then it has nothing to go by with a *doctor* and a
-# *nurse*, since either can be *he* or *she*. **Put them in**. What do you expect of *her*, and of *him*?
+# *nurse*, since either can be *he* or *she*. **Put them in.** What does *her* look at, and *him*?
 
 # %% tags=["needs-weights", "fold-input"]
 frames = [
     display.Frame("passed her", "the A and the B passed P", ["him", "her"]),
     display.Frame("because she was late", LATE, ["he was", "she was"]),
 ]
-nouns = ["king", "queen", "doctor", "nurse", "farmer", "secretary", "lawyer", "cleaner"]
+nouns = ["king", "queen", "doctor", "nurse", "driver", "farmer", "assistant", "ceo"]
 display.own_sentence(
     frames,
     nouns,
@@ -456,18 +473,42 @@ PAIRED = [
     "the -doctor passed the +nurse because ?she was late",
     "the +doctor and the -nurse passed ?him",
     "the -doctor and the +nurse passed ?her",
-    "the +dog passed the -cows because ?he was late",
 ]
 company = [text for each in PAIRED for text in both_orders(each)]
 assert pointing(model, company)[:, 0, 1, 3].all()
-print("✓ He goes to the doctor and the dog, she to the nurse, in either order.")
+cannot = []
+for number, (a, b) in enumerate(PAIRS):
+    for one, two, says in (("+", "-", "him"), ("-", "+", "her")) if PEOPLE[number] else ():
+        cannot += both_orders(f"the {one}{a} and the {two}{b} {VERBS[number % 6]} ?{says}")
+given = pointing(model, cannot)[:, 0, 1, 3]
+assert given.all()
+print("✓ He and him go to the doctor, she and her to the nurse, in either order.")
+print(
+    f"In all {len(given)} such sentences about people, it looks at one who cannot be meant."
+)
 
 # %% [markdown]
-# *Him* goes to the doctor and *her* to the nurse, in either order, and so do *he* and *she* in the other sentence. Is this
-# pair picked to suit the story? WinoBias lists jobs that mostly men do in the United States, and jobs that mostly women
-# do [[Zhao et al.](../docs/references.md#zhao-2018)]. Fifteen pairs of them, all of one token each, were fixed before the
-# head saw them. *Hit* is now the stereotype, *control* the other job. A head that goes by grammar has no reason to prefer
-# either.
+# In all 48 such sentences about people, the head looks at one who cannot be meant. But are the doctor and the nurse
+# picked to suit the story? WinoBias lists jobs that mostly men do in the United States, and jobs that mostly women do
+# [[Zhao et al.](../docs/references.md#zhao-2018)]. Fifteen pairs of them, all of one token each, were fixed before the
+# head saw them. Each has four sentences: *he* and *she*, in both orders. In how many pairs does *he* always go to the one
+# job, and *she* always to the other?
+#
+# <details name="fifteen"><summary>In nearly all.</summary>
+#
+# It leans that way in nearly all, but not far enough. Look for the farmer.
+#
+# </details>
+# <details name="fifteen"><summary>In seven or eight.</summary>
+#
+# In eight, two of the four go that way. All four do so in fewer. Look for the farmer.
+#
+# </details>
+# <details name="fifteen"><summary>In three.</summary>
+#
+# Right: three, in bold. And in four others, *he* and *she* go to the very same job. Look for the farmer.
+#
+# </details>
 
 # %% tags=["fold-input"]
 JOBS = """
@@ -476,146 +517,67 @@ developer cleaner farmer assistant guard librarian chief tailor lawyer teacher
 cook attendant physician counselor ceo clerk analyst baker manager writer
 supervisor auditor
 """
-jobs, cannot = [], []
-for number, (a, b) in enumerate(zip(JOBS.split()[::2], JOBS.split()[1::2])):
+BOTH = list(zip(JOBS.split()[::2], JOBS.split()[1::2]))
+jobs = []
+for number, (a, b) in enumerate(BOTH):
     verb, end = VERBS[number % 6], ENDS[number % 6]
     for one, two, says in (("+", "-", "?he"), ("-", "+", "?she")):
         text = f"the {one}{a} {verb} the {two}{b} because {says} was {end}"
         jobs += both_orders(text)
-for number, (a, b) in enumerate(PAIRS):
-    him, her = ("?him", "?her") if PEOPLE[number] else ("?it", "?them")
-    for one, two, says in (("+", "-", him), ("-", "+", her)):
-        cannot += both_orders(f"the {one}{a} and the {two}{b} {VERBS[number % 6]} {says}")
 
 # %% tags=["needs-weights", "fold-input"]
-found = {
-    "“her”, not the queen": (pointing(model, cannot).chunk(2)[1], plain(cannot[2])),
-    "“he”, “she”, and jobs": (pointing(model, jobs), plain(jobs[0])),
-}
-whose = {
-    name: judge(model, result, *chosen["grammar"], text)
-    for name, (result, text) in found.items()
-}
-assert [each.passed for each in whose.values()] == [True, True]
-caption = "Blue: at the noun that usually goes with the pronoun. Grey: at the other."
-display.trials(whose, name="whose-company", caption=caption)
+# whether at the stereotype, whether at the other job: he and she, in both orders
+at_job = pointing(model, jobs)[:, :2, 1, 3].view(-1, 4, 2)  # (15, 4, 2)
+rows = []
+for nouns, found in zip(BOTH, at_job.tolist()):
+    sides = [(0, 1), (0, 1), (1, 0), (1, 0)]
+    gone = [x[0] if hit else x[1] if other else -1 for x, (hit, other) in zip(sides, found)]
+    rows.append((*nouns, list(zip(["he", "he", "she", "she"], gone))))
+clean = [row for row, found in zip(rows, at_job) if found[:, 0].all()]
+alike = [row for row in rows if len({at for _, at in row[2]}) == 1]
+assert [row[0] for row in clean] == ["driver", "sheriff", "developer"]
+one_job = [row[row[2][0][1]] for row in alike]
+assert one_job == ["receptionist", "farmer", "ceo", "supervisor"]
+assert at_job[..., 0].sum(1).tolist().count(2) == 8
+rest = [row for row in rows if row not in [*clean, *alike]]
+caption = (
+    "Left: a job that mostly men do, and who looks at it. Right: a job that mostly women "
+)
+caption += "do. Middle: the look goes to neither."
+display.torn([*clean, *rest, *alike], name="whose-company", caption=caption)
 
 # %% tags=["proof", "needs-weights"]
-for place in (-4, -2, -1):  # because, was or were, the last word
-    asking = []
-    for text in grammar:
-        x = text.replace("?", "").split()
-        asking.append(" ".join([*x[:place], f"?{x[place]}", *x[len(x) + place + 1 :]]))
-    result = pointing(model, asking).chunk(2)[1]  # (..., 3, l, h)
-    assert result[:, 0, 1, 3].sum() <= 8
-print("✓ If a neighbour of the pronoun asks in its place: at most 8 of 48.")
+# of pair, pronoun and order: what the first noun gets, and the second
+seen = torch.stack([x[1, 3, 7, [2, 5]] for x in look(model, map(plain, jobs))])
+apart = seen.log().diff(dim=-1).view(-1, 2, 2)  # (15, 2, 2), order last
+mans = (apart[..., 1] - apart[..., 0]) / 2      # (15, 2), the man's job over the woman's
+gains = mans[:, 0] > mans[:, 1]                 # (15,)
+assert [b for (_, b), gain in zip(BOTH, gains) if not gain] == ["tailor"]
+hits, other = at_job.sum((0, 1)).int().tolist()
+print(f"✓ {hits} of {len(jobs)} at the stereotype, {other} at the other job.")
+print(f"From she to he, the man's job gains in {gains.sum()} of {len(BOTH)} pairs.")
 
 # %% [markdown]
-# *Her* finds the noun that cannot be meant in all 48 sentences. And with jobs the head takes the stereotype in 40 of 60,
-# the other job in 15. So it does not know who is meant, and it does not go by grammar alone. It needs the pronoun, and
-# then goes by the **company that words keep**: in what people write, *queen* often stands near *she*, and so does
-# *nurse*. (That is the likeliest reading; the texts themselves nobody has counted here.) The dog fits, too. By the rules
-# of our test it is *it*; to this head it is *he*, as [above](#fig-a-sentence-of-your-own) in *the dog passed the
-# cows because he was late*.
+# Three. The **farmer** is chosen every time, by *she* as well as by *he*, and so are the ceo, the supervisor and the
+# receptionist. The rest is mixed. Each noun has a pull of its own, and the pronoun tilts it: with *he* in place of
+# *she*, the man's job gains on the woman's in 14 of the 15 pairs.
 #
-# The company that words keep is a good clue, as good as grammar for kings and queens. It fails where it matters: when the
+# So it does not know who is meant. And grammar alone gives it no reason to tilt. It leans to the **company that words
+# keep**: in what people write, *queen* often stands near *she*, and so does *nurse*. (That is the likeliest reading; the
+# texts themselves nobody has counted here.) For kings and queens, that is a good clue. It fails where it matters: when the
 # doctor is a woman. And 45 of 48 had told you nothing about that.
 
-# %% [markdown]
-# ## Take it away
+# %% [markdown] name="a-weight-is-half-of-the-story"
+# ## A weight is half of the story
 #
-# One head does not know. Does the whole model? [Questions to heads](11_questions_to_heads.ipynb#cell-id=take-it-away) asks
-# for a question whose answer can be wrong, and this model answers none: it returns a vector, the mean over the
-# sentence's tokens, scaled to length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]. But
-# vectors can be compared: the nearer, the larger their dot product. Is "the king passed the queen because she was
-# late" nearer to *the queen was late* than to *the king was late*? In the 48 sentences about people, the model is right
-# in 38, and a coin in 24. So it seems to know.
-#
-# Now take something away. Silence all 72 heads, so that no word sees another. Shuffle the words. Leave only "because she was
-# late", without king or queen. *She* is still there each time, and whoever goes by that word alone still says *queen*. So
-# give "the king and the queen passed her", too, where *her* cannot be the queen. How often is *the queen was late* nearer
-# now?
-#
-# <details><summary>What do you expect?</summary>
-#
-# Less often than with the whole sentence, since there is less to go by; and in the last line hardly ever, if the question
-# is who was late. What comes out is more than the whole model got, in every bar.
-#
-# </details>
-
-# %% tags=["fold-input"]
-asking = chapters.load("11_questions_to_heads")
-people = [text for number, text in enumerate(grammar) if PEOPLE[number // 4]]
-
-
-@torch.no_grad()
-def nearer(model: nn.Module, marked: list[str], texts: list[str]) -> list[bool]:
-    """Say of each text, one for each marked sentence, if it is nearer to its + noun."""
-    ends = [text.split()[-1] for text in marked]
-    told = {}
-    for mark in "+-":
-        nouns = [next(x[1:] for x in text.split() if x[0] == mark) for text in marked]
-        told[mark] = [f"the {noun} was {end}" for noun, end in zip(nouns, ends)]
-    whole, right, other = (model.encode(x) for x in (texts, *told.values()))
-    return ((whole * (right - other)).sum(-1) > 0).tolist()
-
-
-# %% tags=["needs-weights", "fold-input"]
-told = [plain(text) for text in people]
-tokens, blocked = model.tokenize(told)  # (b, n), (b, n)
-every = []
-for attention in (layer.self_attn for layer in model.encoder.layers):
-    mean = asking.mean_outputs(model, attention, ~blocked, tokens, blocked)  # (h, d)
-    every += [(attention, i, mean[i]) for i in range(heads)]
-by_word = nearer(model, people, told)
-rows = {"the whole model": sum(by_word)}
-with asking.silenced(*every):
-    rows["all 72 heads silenced"] = sum(nearer(model, people, told))
-shuffle, cases, mixed = random.Random(0), [text.split() for text in told], []
-for _ in range(5):
-    texts = [" ".join(shuffle.sample(x, len(x))) for x in cases]
-    mixed.append(sum(nearer(model, people, texts)))
-rows["words shuffled, at worst of five"] = min(mixed)
-short = [" ".join(x[-4:]) for x in cases]
-rows["only “because she was late”"] = sum(nearer(model, people, short))
-these = [plain(text) for number, text in enumerate(cannot) if PEOPLE[number // 4]]
-rows["“the king and the queen passed her”"] = sum(nearer(model, people, these))
-assert rows["the whole model"] == 38 < min([*rows.values()][1:])
-assert rows["all 72 heads silenced"] == 48
-
-# %% tags=["needs-weights", "fold-input"]
-drawing, (ax,) = display.panels(352, 238)
-for y, (what, right) in enumerate(rows.items()):
-    colour = display.COLOURS["n" if y else "h"]
-    ax.barh(y, right, height=0.42, color=colour, alpha=0.75 if y < 2 else 0.4)
-    ax.text(0, y - 0.42, what, fontsize=12, fontweight="bold" if y == 1 else "normal")
-    ax.text(right - 1, y, right, ha="right", va="center", fontsize=12, fontweight="bold")
-ax.axvline(24, color=display.COLOURS["b"], linestyle="--", linewidth=1)
-ax.set(xlim=(0, 48), ylim=(4.4, -0.95))
-ax.axis("off")
-he = [hit for hit, text in zip(by_word, people) if "?he" in text]
-found = f"he {sum(he)} of {len(he)}, she {sum(by_word) - sum(he)} of {len(he)}."
-found = "The noun that fits is nearer. Dashed: a coin. The whole model: " + found
-alt = "; ".join(f"{what}: {right} of 48" for what, right in rows.items())
-display.finish(drawing, name="who-was-late", alt=f"{alt}.", caption=found)
-
-# %% [markdown]
-# Without any attention, all 48. A sentence's vector is then a mean of words that have not seen each other, and one of
-# these words is *she*. Even "the king and the queen passed her" is nearer to *the queen was late*, in 45 of 48.
-#
-# So the question never asked who was late. It asked which noun keeps company with *she*, and a bag of words can answer that;
-# attention even costs ten of the 48, most of them with *he*. Our question was no better than the map. Whether the model
-# knows who was late, it cannot say. A question needs a control as much as a head does.
-
-# %% [markdown]
-# ## The other seventy-one
-#
-# Here are all heads at work on our sentence; in the notebook, put yours into the first cell. Within a map, queries are
-# rows and keys are columns; the stronger the colour, the larger the weight. **Click a head** to see it large below.
-# Layer 1, head 3 draws a diagonal: each word looks one place back. Many others draw a column at the left.
+# Is the line to *queen* at least what it seems? A weight says how much of a token is taken, not how much there is to
+# take. Here are all 72 heads on our sentence, queries as rows and keys as columns. **Click a head** to see it large. Layer
+# 1, head 3 draws a diagonal: each word looks one place back. Nearly half draw a column at the left. It is `[CLS]`, which
+# takes more than half of the weight there.
 
 # %% tags=["needs-weights", "fold-input"]
 resting = int((weights[..., 1:-1, 0].mean(-1) > 0.5).sum())
+assert resting in range(30, 37)
 alt = f"72 attention maps, 6 layers of 12 heads, on “{SENTENCE}”. In {resting} of them "
 alt += "the first column, the token CLS, takes more than half of the weight of the words."
 caption = "A row for each layer, a column for each head."
@@ -626,14 +588,11 @@ start = (1, 3, words.index("she") if "she" in words else 1)
 still = display.attention_lines(weights[start[:2]], words, start[2], name="heads-at-work")
 display.heads_at_work(still, weights, words, words, start=start)
 
-# %% [markdown] name="a-weight-is-half-of-the-story"
-# ### A weight is half of the story
-#
-# The column is `[CLS]`, and in nearly half of the heads it takes more than half of the weight. Do these heads read one
-# special token? What a query collects from a token is the weight **times the value**, sent through the head's part of
-# $W_O$. So look at the length of that vector, its **norm** (not a layer norm), too [[Kobayashi et
-# al.](../docs/references.md#kobayashi-2020)]. `handed_over` gives the vector that a query would receive if all of its
-# weight went to one token. From which does *she* collect most, in our head?
+# %% [markdown]
+# Do these heads read one special token? What a query collects from a token is the weight **times the value**, sent
+# through the head's part of $W_O$. So measure the length of that vector, too, its **norm** (not a layer norm)
+# [[Kobayashi et al.](../docs/references.md#kobayashi-2020)]. `handed_over` gives the vector that a query would receive if
+# all of its weight went to one token. Only *queen* gets more of *she* than `[CLS]`. Does *queen* survive?
 
 # %% tags=["fold-input"]
 from annotated_attention.heads import split_heads
@@ -679,12 +638,30 @@ at_words = torch.stack([x[..., 1:-1].mean(-1) for x in lengths]).mean(0)  # (l, 
 rest = on_cls > 0.5
 assert 30 < rest.sum() < 40
 assert (at_cls < at_words / 6)[rest].all()
+# in our head, over the sentences that were counted, every token in the running
+firsts = {"weight": [], "weight × norm": []}
+for text, seen, norm in [*zip(grammar, every, lengths)][48:]:
+    said = ["[CLS]", *text.split(), "[SEP]"]
+    row = seen[1, 3, next(i for i, word in enumerate(said) if word[0] == "?")]
+    for by, x in (("weight", row), ("weight × norm", row * norm[1, 3])):
+        firsts[by].append("+" if said[x.argmax()][0] == "+" else said[x.argmax()])
+assert [firsts["weight"].count(x) for x in ("+", "[CLS]")] == [34, 14]
+assert "[CLS]" not in firsts["weight × norm"]
+back = torch.stack([x[0, 2, 1:-1].argmax(-1) for x in every])
+assert (back == torch.arange(back.size(1))).all()
 print("✓ Where [CLS] takes most of the weight, it hands over under a sixth of a word's.")
+print(
+    "In our head it has the largest weight in 14 of the 48 new sentences; times the norm, in"
+)
+print(f"none, and the noun that fits is first in {firsts['weight × norm'].count('+')}.")
 
 # %% [markdown]
-# `[CLS]` has the second largest weight, and hands over next to nothing. *She* collects by far the most from *queen*. The
-# other heads whose words rest on `[CLS]` do the same. A softmax has to put its weight somewhere, and a head that finds
-# nothing needs a place where it does no harm. In BERT many heads rest on `[SEP]`, and [Clark et al., section
+# It does: `[CLS]` hands over next to nothing, and *she* collects by far the most from *queen*. In 14 of the 48 new
+# sentences `[CLS]` has even the largest weight of all; times the norm, the noun that fits comes first in 45. The line was
+# true. What it means was not in it.
+#
+# And the columns? A softmax has to put its weight somewhere, and a head that finds nothing needs a place where it does no
+# harm. In BERT many heads rest on `[SEP]`, and [Clark et al., section
 # 3.2<!-- quoted -->](../docs/references.md#clark-2019) took this for a *no-op*. A token that takes the weight and gives
 # next to nothing is now called an **attention sink** [[Xiao et al.](../docs/references.md#xiao-2023)].
 
@@ -706,6 +683,78 @@ display.heads_table(columns)
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown]
+# ## Take it away
+#
+# One head does not know. Does the whole model? It answers no question: it returns a vector, the mean over the
+# sentence's tokens, scaled to length 1 [[Reimers and Gurevych, section 3](../docs/references.md#reimers-2019)]. But
+# vectors can be compared: the nearer, the larger their dot product. Is "the king passed the queen because she was
+# late" nearer to *the queen was late* than to *the king was late*? In the 48 sentences about people, the model is right
+# in 38, and a coin in 24. So it seems to know.
+#
+# Now take something away. Silence all 72 heads: each hands every word the same, its average. Shuffle the words. Leave only
+# "because she was late", without king or queen. At last, give "the king and the queen passed her", where *her* cannot be
+# the queen. How often is *the queen was late* nearer now? **Guess each bar.**
+
+# %% tags=["fold-input"]
+asking = chapters.load("11_questions_to_heads")
+people = [text for number, text in enumerate(grammar) if PEOPLE[number // 4]]
+
+
+@torch.no_grad()
+def nearer(model: nn.Module, marked: list[str], texts: list[str]) -> list[bool]:
+    """Say of each text, one for each marked sentence, if it is nearer to its + noun."""
+    ends = [text.split()[-1] for text in marked]
+    told = {}
+    for mark in "+-":
+        nouns = [next(x[1:] for x in text.split() if x[0] == mark) for text in marked]
+        told[mark] = [f"the {noun} was {end}" for noun, end in zip(nouns, ends)]
+    whole, right, other = (model.encode(x) for x in (texts, *told.values()))
+    return ((whole * (right - other)).sum(-1) > 0).tolist()
+
+
+# %% tags=["needs-weights", "fold-input"]
+told = [plain(text) for text in people]
+tokens, blocked = model.tokenize(told)  # (b, n), (b, n)
+every = []
+for attention in (layer.self_attn for layer in model.encoder.layers):
+    mean = asking.mean_outputs(model, attention, ~blocked, tokens, blocked)  # (h, d)
+    every += [(attention, i, mean[i]) for i in range(attention.num_heads)]
+by_word = nearer(model, people, told)
+rows = {"the whole model": sum(by_word)}
+with asking.silenced(*every):
+    rows["all 72 heads silenced"] = sum(nearer(model, people, told))
+shuffle, cases, mixed = random.Random(0), [text.split() for text in told], []
+for _ in range(5):
+    texts = [" ".join(shuffle.sample(x, len(x))) for x in cases]
+    mixed.append(sum(nearer(model, people, texts)))
+rows["words shuffled (the worst of five tries)"] = min(mixed)
+short = [" ".join(x[-4:]) for x in cases]
+rows["only “because she was late”"] = sum(nearer(model, people, short))
+these = sum(nearer(model, people, [plain(text) for text in cannot]))
+rows["“the king and the queen passed her”"] = these
+assert rows["the whole model"] == 38 < min([*rows.values()][1:])
+assert rows["all 72 heads silenced"] == 48
+
+# %% tags=["needs-weights", "fold-input"]
+he = [hit for hit, text in zip(by_word, people) if "?he" in text]
+she = sum(by_word) - sum(he)
+assert (sum(he), she, len(he)) == (16, 22, 24)
+caption = (
+    "How often the noun that fits is nearer, of 48. Dashed: a coin. With the whole model, "
+)
+caption += f"he {sum(he)} of {len(he)}, she {she} of {len(he)}."
+display.more_or_less(rows, len(people), chance=24, name="who-was-late", caption=caption)
+
+# %% [markdown]
+# Every bar is longer. Without any attention it is all 48: the sentence's vector is then a mean of words that have not seen
+# each other, and one of these words is *she*. Even "the king and the queen passed her" is nearer to *the queen was late*,
+# in 45 of 48.
+#
+# So the question never asked who was late. It asked which noun keeps company with *she*, and a bag of words can answer
+# that; attention even costs ten of the 48, most of them with *he*. Our question was no better than the map. Whether the
+# model knows who was late, it cannot say. A question needs a control as much as a head does.
 
 # %% [markdown]
 # ## Exercises
@@ -815,23 +864,17 @@ exercises.trained_weights.check_my_head.folded(my_head)
 # %% [markdown]
 # ## What you have now
 #
-# A trained model runs on classes that you have read line by line, and gives the same numbers as it
-# does elsewhere. A single `with` block shows you the weights of any model in this book.
+# A trained model runs on classes that you have read line by line, and gives the same numbers as it does elsewhere.
 #
 # > **In short.** A head that looks at the right noun need not know who is meant. Ours finds it in 45 of 48 new sentences,
-# > and goes to it as well where it cannot be meant; with jobs it takes the stereotype. Choose a head on one half of the
-# > sentences, count on the other, beside a control. Then take the reason away, and see whether the line goes, too.
+# > and goes to it as well where it cannot be meant. With jobs it leans to the stereotype, and the farmer beats the
+# > assistant with either pronoun. Choose a head on one half of the sentences, count on the other, beside a control. Then
+# > take the reason away, and see whether the line goes, too.
 # >
-# > What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$, with
-# > the head's own rows of $W_O$: look at the norm of the whole product before you say what a head
-# > looks at.
+# > What token $i$ collects from token $j$ in one head is $w_{ij} \, v_j W_O$, with the head's own rows of $W_O$. Look at
+# > the norm of the whole product before you say what a head looks at.
 # >
 # > Weights of all layers and heads `(l, h, n, n)`, norms `(l, h, n)`.
-# >
-# > ```python
-# > with pretrained.attention_weights(model) as layers:
-# >     model(tokens, blocked)
-# > ```
 #
 # How many numbers such a model multiplies, and how much memory it needs, can be worked out before
 # it runs: [the next chapter](14_counting.ipynb) counts.

@@ -409,15 +409,32 @@ def one_word(data):
     for i, sentence in enumerate(data["sentences"]):
         done = ("button", sentence["name"], "") if i else None
         words, (meant, other) = sentence["words"], sentence["nouns"]
-        asks, says, verdicts = words[sentence["asks"]], [], []
+        says, verdicts = [], []
         for head, row in zip(heads, sentence["weights"], strict=True):
             right = row[meant] > row[other]
             noun = words[meant if right else other]
             says.append(f"{head}: {words[meant]} {row[meant] / 100:.2f}")
             says.append(f"prefers {noun}, {'' if right else 'not '}the one meant")
-            verdicts.append(f"{asks} → {noun} {'✓' if right else '✗'}")
+            verdicts.append(f"of the two, {noun} {'✓' if right else '✗'}")
         ends = {".aa-stage text[text-anchor=end]": verdicts}
         yield done, says, ends
+
+
+def more_or_less(data):
+    (first, count), *others = data["rows"]
+    buttons = f"more than {count}", f"{count} or fewer"
+    shown = [first, str(count)]
+    done, found, right = None, f"{first}: {count}", 0
+    for i, (what, each) in enumerate(others):
+        rest = [text for name, _ in others[i:] for text in (name, "?" if name == what else "")]
+        texts = {".aa-stage svg text": shown + rest}
+        yield done, [f"{found}. Next: {what}?"], texts
+        says = buttons[i > 0]
+        done = ("button", says, "")
+        right += (each > count) == (i == 0)
+        found = f"{what}: {each}, you said {says}"
+        shown += [what, str(each)]
+    yield done, [f"{found}. Right: {right} of 4."], {".aa-stage svg text": shown}
 
 
 def own_sentence(data):

@@ -109,6 +109,32 @@ def test_what_answers_a_guess_is_blurred_until_one_is_made_or_it_is_pointed_at(v
     assert page.evaluate(blurred) == 0
 
 
+def test_what_a_live_figure_gives_away_is_blurred_until_it_was_used(visit):
+    page = visit(address("13_trained_weights"))
+
+    def fewer(figure):
+        return figure.get_by_role("button", name="or fewer")
+
+    for name, use in [
+        ("a-sentence-of-your-own", lambda it: it.get_by_label("pronoun").select_option("0")),
+        ("a-rival", lambda it: [each.click() for each in it.get_by_role("button").all()]),
+        ("who-was-late", lambda it: [fewer(it).click() for _ in range(4)]),
+    ]:
+        figure = page.locator(f".aa-live:has(#fig-{name})")
+        figure.scroll_into_view_if_needed()
+        expect(figure.get_by_role("status")).not_to_be_empty()
+        pair = page.locator(".aa-pair", has=page.locator(f"#fig-{name}"))
+        under = pair.locator("xpath=following-sibling::div[1]").locator(".aa-say > p").first
+        for given in (*pair.locator(".aa-proof").all(), under):
+            expect(given).to_have_css("filter", re.compile("blur"))
+        under.hover()
+        expect(under).to_have_css("filter", "none")
+        page.mouse.move(0, 0)
+        use(figure)
+        for given in (*pair.locator(".aa-proof").all(), under):
+            expect(given).to_have_css("filter", "none")
+
+
 def test_a_chapter_on_paper(visit):
     page = visit(address("06_masks"), color_scheme="dark")
     page.get_by_role("button", name="Notes beside code").click()

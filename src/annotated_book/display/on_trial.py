@@ -1,6 +1,6 @@
 """Heads on trial: the map of each, how often it hits, how often its control does, the verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -63,6 +63,48 @@ def trials(found: Mapping[str, Trial], *, name: str, caption: str = "") -> Outpu
             ax.plot([share], [y], marker="o", markerfacecolor=inside, **style)
         verdict = "passes" if trial.passed else "does not pass"
         told.append(f"{asked} ({trial.head}): {trial.counts}; it {verdict}")
+    return finish(drawing, name=name, alt=f"{'. '.join(told)}.", caption=caption)
+
+
+def torn(
+    rows: Sequence[tuple[str, str, Sequence[tuple[str, int]]]], *, name: str, caption: str = ""
+) -> Output:
+    """Draw two nouns in each row, and between them each pronoun on the side that it looks at.
+
+    Args:
+        rows: of each the two nouns, and the pronouns in order, with the noun that each looks at: 0
+            or 1, or -1 for neither. A row is bold where one pronoun goes left and the other right.
+        name: the figure's name, see ``finish``.
+        caption: HTML under the figure.
+
+    Examples:
+        >>> from annotated_book import display
+        >>> rows = [("king", "queen", [("he", 0), ("she", 1)]), ("cat", "milk", [("it", -1)])]
+        >>> display.torn(rows, name="try")
+        Figure: king: he; queen: she. cat: none; milk: none; neither: it.
+    """
+    wide, high, letter, gap = 352, 20, 6.9, 4
+    drawing, (ax,) = panels(wide, high * len(rows) + 4)
+    ax.set(xlim=(0, wide), ylim=(high * len(rows), -4))
+    ax.axis("off")
+    told = []
+    for i, (*nouns, looks) in enumerate(rows):
+        y = high * (i + 0.5)
+        sides = [[who for who, at in looks if at == side] for side in (0, 1, -1)]
+        clean = all(sides[:2]) and not sides[2] and not set(sides[0]) & set(sides[1])
+        line: dict[str, Any] = {"va": "center", "fontsize": 12}
+        for noun, x, ha in zip(nouns, (84, 268), ("right", "left"), strict=True):
+            ax.text(x, y, noun, ha=ha, fontweight="bold" if clean else "normal", **line)
+        for side, share in zip(sides, (0, 1, 0.5), strict=True):
+            total = sum(letter * len(who) + gap for who in side) - gap
+            left = 92 + share * (168 - total)
+            for who in side:
+                colour = COLOURS["n" if who == looks[0][0] else "h"]
+                ax.text(left, y, who, color=colour, fontweight="bold", **line)
+                left += letter * len(who) + gap
+        said = [f"{noun}: {', '.join(x) or 'none'}" for noun, x in zip(nouns, sides, strict=False)]
+        told.append("; ".join(said + [f"neither: {', '.join(sides[2])}"] * bool(sides[2])))
+        ax.plot([92, 260], [high * (i + 1)] * 2, color=FAINT, linewidth=0.4)
     return finish(drawing, name=name, alt=f"{'. '.join(told)}.", caption=caption)
 
 

@@ -804,9 +804,22 @@ def test_one_word_draws_each_sentence_and_says_which_noun_it_prefers():
     assert "two: cats 0.04, eat 0.60; prefers eat, not the one meant." in figure.text
     static = figure.html[: figure.html.index("</figure>")]
     assert static.count("<svg") == 2
-    verdicts = re.findall(r"it → \w+ [✓✗]", static)
-    assert verdicts == ["it → cats ✓", "it → eat ✗", "it → cats ✗", "it → eat ✓"]
+    verdicts = re.findall(r"of the two, (\w+ [✓✗])", static)
+    assert verdicts == ["cats ✓", "eat ✗", "cats ✗", "eat ✓"]
     assert ">0.04<" not in static
+
+
+def test_a_guess_is_right_where_a_count_is_more_than_the_first_or_is_not():
+    rows = {"all": 5, "none": 7, "half": 5, "short": 2}
+    figure = display.more_or_less(rows, 8, chance=4, name="try", caption="Dashed: a coin.")
+    assert figure.text == "Figure: all: 5 of 8; none: 7 of 8; half: 5 of 8; short: 2 of 8."
+    assert "<figcaption>Dashed: a coin.</figcaption>" in figure.html
+    counts = given(figure)["rows"]
+    assert counts == [list(row) for row in rows.items()]
+    right = script("more_or_less")
+    assert right("right", counts, [True, True, True]) == 1
+    assert right("right", counts, [True, False, False]) == 3
+    assert right("right", counts, [False]) == 0
 
 
 def test_a_state_says_what_its_rule_left():

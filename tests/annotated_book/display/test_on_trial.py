@@ -38,3 +38,19 @@ def test_heads_on_trial_are_told_with_their_counts_and_verdicts():
     assert "Blue: hits." in figure.html
     narrowest = re.findall(r"min-width: (\d+)px", figure.html)
     assert max(map(int, narrowest)) <= 358  # the text's width on a screen of 390 pixels
+
+
+def test_a_row_is_bold_where_the_pronouns_part_and_each_stands_on_its_side():
+    rows = [
+        ("driver", "nurse", [("he", 0), ("she", 1)]),
+        ("farmer", "assistant", [("he", 0), ("she", 0)]),
+        ("cook", "attendant", [("he", -1), ("she", 1)]),
+    ]
+    figure = display.torn(rows, name="torn")
+    assert figure.text == (
+        "Figure: driver: he; nurse: she. farmer: he, she; assistant: none. "
+        "cook: none; attendant: she; neither: he."
+    )
+    texts = re.findall(r"<text([^>]*)>([^<]+)</text>", figure.html)
+    bold = [word for look, word in texts if re.search(r"font-weight|700|bold", look)]
+    assert [word for word in bold if "he" not in word] == ["driver", "nurse"]

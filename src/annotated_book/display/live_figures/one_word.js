@@ -8,7 +8,7 @@
 // The geometry is that of one_word.py, which draws the same.
 import { button, element, readout, svg } from "./host/figure.js";
 
-const [WIDTH, HIGH, LEAST] = [416, 156, 5];
+const [WIDTH, HIGH, LEAST] = [356, 156, 5];
 const SIDES = [
   { ink: "var(--aa-h)", y: 56, way: -1, line: 12, share: 67 },
   { ink: "var(--aa-d)", y: 97, way: 1, line: HIGH - 3, share: 94 },
@@ -23,8 +23,11 @@ export default {
     root.style.maxWidth = `${1.5 * WIDTH}px`;
     const said = readout();
     const choices = sentences.map((sentence, i) => button(sentence.name, () => show(i)));
+    const left = new Set(sentences); // not seen yet: till then, what they give away stays blurred, see book.css
     const show = (chosen) => {
       const sentence = sentences[chosen];
+      left.delete(sentence);
+      el.toggleAttribute("data-covered", left.size > 0);
       choices.forEach((choice, i) => choice.setAttribute("aria-pressed", String(i === chosen)));
       root.replaceChildren(...SIDES.flatMap((_, i) => drawHead(sentence, heads[i], i)));
       root.append(...drawWords(sentence));
@@ -64,12 +67,12 @@ function drawHead(sentence, head, i) {
     const look = { fill: "none", stroke: ink, "stroke-opacity": 0.85 };
     return [
       svg("path", { d, ...look, "stroke-width": 0.4 + 0.09 * share }),
-      svg("text", { x, y: under, "font-size": 10, fill: ink }, two(share)),
+      svg("text", { x, y: under, fill: ink }, two(share)),
     ];
   });
   const [noun, right] = prefers(sentence, i);
   const end = { x: WIDTH - 2, y: line, "text-anchor": "end", "font-weight": "bold", fill: ink };
-  const verdict = `${words[asks]} → ${words[noun]} ${right ? "✓" : "✗"}`;
+  const verdict = `of the two, ${words[noun]} ${right ? "✓" : "✗"}`;
   const start = { x: 2, y: line, "text-anchor": "start", fill: ink };
   return [...parts, svg("text", start, head), svg("text", end, verdict)];
 }

@@ -11,7 +11,7 @@ from annotated_book.display._html import Output, figure
 from annotated_book.display._live import live
 
 # Where things stand in the drawing, in units of which a phone has nearly as many as pixels.
-LETTER, GAP, WIDTH, HIGH, LEAST = 6.0, 9.0, 416, 156, 5  # a share below so many hundredths is faint
+LETTER, GAP, WIDTH, HIGH, LEAST = 6.0, 9.0, 356, 156, 5  # a share below so many hundredths is faint
 SIDES = (("h", 56, -1), ("d", 97, 1))  # of each head: colour, where its curves end, and their way
 
 
@@ -58,7 +58,7 @@ def one_word(asked: Sequence[Asked], heads: tuple[str, str], *, name: str) -> Ou
             f'style="display:block;max-width:{1.5 * WIDTH:g}px">{_draw(sentence, heads)}</svg>'
         )
     return live(
-        figure(name, f"<div>{drawn}</div>", " ".join(said)), "one_word", data, room=(300, 330)
+        figure(name, f"<div>{drawn}</div>", " ".join(said)), "one_word", data, room=(320, 350)
     )
 
 
@@ -101,7 +101,7 @@ def _draw(sentence: dict[str, Any], heads: Sequence[str]) -> str:
                     f'stroke-width="{0.4 + 0.09 * share:g}"/>'
                 )
                 drawn += (
-                    f'<text x="{x}" y="{y + (11 if way < 0 else -3)}" font-size="10" '
+                    f'<text x="{x}" y="{y + (11 if way < 0 else -3)}" font-size="12" '
                     f'fill="{ink}">{share / 100:.2f}</text>'
                 )
         right = row[meant] > row[other]
@@ -109,7 +109,7 @@ def _draw(sentence: dict[str, Any], heads: Sequence[str]) -> str:
         drawn += f'<text x="2" y="{line}" text-anchor="start" fill="{ink}">{head}</text>'
         drawn += (
             f'<text x="{WIDTH - 2}" y="{line}" text-anchor="end" font-weight="bold" fill="{ink}">'
-            f"{words[asks]} → {words[meant if right else other]} {'✓' if right else '✗'}</text>"
+            f"of the two, {words[meant if right else other]} {'✓' if right else '✗'}</text>"
         )
     for i, (x, word) in enumerate(zip(at, words, strict=True)):
         bold = ' font-weight="bold"' * (i in (asks, meant, other))

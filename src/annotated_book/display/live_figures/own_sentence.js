@@ -40,6 +40,7 @@ export default {
     const choose = (place, value) => {
       if (place < 2 && at[1 - place] === value) at[1 - place] = at[place];
       at[place] = value;
+      el.removeAttribute("data-covered");
       line.querySelectorAll("select").forEach((list, i) => (list.value = at[i]));
       show();
     };
@@ -69,6 +70,7 @@ export default {
     };
     if (kinds.length > 1) el.append(element("div", { class: "aa-controls aa-endings" }, ...kinds));
     el.append(line, root, said);
+    el.toggleAttribute("data-covered", true); // what it gives away stays blurred, see book.css
     press();
   },
 };
@@ -105,7 +107,7 @@ function draw(words, from, top, row, head) {
     const d = `M${at[from]} ${BASE}C${at[from]} ${high} ${x} ${high} ${x} ${BASE}`;
     const look = { fill: "none", stroke: ink, "stroke-opacity": 0.85 };
     parts.push(svg("path", { d, ...look, "stroke-width": 0.4 + 0.09 * share }));
-    parts.push(svg("text", { x, y: 97, "font-size": 10, fill: ink }, two(share)));
+    parts.push(svg("text", { x, y: 97, fill: ink }, two(share)));
   });
   return parts;
 }

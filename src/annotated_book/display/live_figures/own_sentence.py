@@ -113,7 +113,7 @@ def _draw(words: Sequence[str], asks: int, row: Sequence[int], head: str) -> str
                 f'fill="none" stroke="var(--aa-h)" stroke-opacity="0.85" '
                 f'stroke-width="{0.4 + 0.09 * share:g}"/>'
             )
-            drawn += f'<text x="{x}" y="97" font-size="10" fill="var(--aa-h)">{share / 100:.2f}'
+            drawn += f'<text x="{x}" y="97" font-size="12" fill="var(--aa-h)">{share / 100:.2f}'
             drawn += "</text>"
         bold = ' font-weight="bold"' * (j in (asks, top))
         drawn += f'<text x="{x}" y="84"{bold}>{escape(word)}</text>'
