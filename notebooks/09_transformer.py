@@ -6,20 +6,18 @@
 # *16 minutes and 14 of exercises. Afterwards you have written the whole Transformer, and can say how it
 # knows the order of words.*
 #
-# > the cat drank the milk
+# > the cat drank milk
 #
-# > the milk drank the cat
+# > the milk drank cat
 #
 # Both sentences have the same words, and you know at once who drank whom. Attention does not: it
 # compares words with words and takes no account of where they stand. Nor does any other part of an
 # [encoder layer](08_transformer_layers.ipynb). So the model has to be told: each word's place is
 # written into the word's vector, before the first layer.
 #
-# In this chapter you do that with clocks: you stamp each word with a time, shown on several clocks
-# that run at different speeds. Then you put everything together, from the layers of the last chapter. That is the
-# whole Transformer of 2017. Its encoder, on
-# the left, reads a sentence. Its decoder, on the right, answers, word by word: it has come as far
-# as *the cat was*, and at the end of this page it will say the next word by itself. This chapter adds what stands
+# You do that with clocks, whose hands you stamp on each word. Then you put together, from the layers of the last chapter,
+# the whole Transformer of 2017. Its encoder, green, reads a sentence. Its decoder, blue, answers, word by word: it has
+# come as far as *the cat was*, and at the end of this page it will say the next word by itself. New are the parts
 # outside the dashed frames.
 
 # %% tags=["fold-input"]
@@ -51,12 +49,17 @@ display.whole_transformer(*parts, sentences, name="whole-transformer")
 #
 # Take the sentence of the first chapter, and let *cat* and *milk* trade places. Both orders go
 # through a layer with random weights. The word *it* has kept its place. What does the layer return
-# for this word: the same numbers, slightly different ones, or those of another word?
+# for this word?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="it"><summary>The same numbers.</summary>
 #
-# The same numbers. *It* compares its query with the same eight keys and collects the same eight
+# Right. *It* compares its query with the same eight keys and collects the same eight
 # values with the same weights. The order of the terms in a sum does not matter.
+#
+# </details>
+# <details name="it"><summary>Slightly different ones.</summary>
+#
+# Some part of the layer would have to notice the trade. None does.
 #
 # </details>
 
@@ -79,53 +82,59 @@ print(
 )
 
 # %% [markdown]
-# This holds for every word, and no weight of the layer belongs to a place. (A decoder has a causal mask, which tells
+# No weight of the layer belongs to a place. (A decoder has a causal mask, which tells
 # earlier words from later ones, and [some models have nothing else](20_positions.ipynb).) Can training help? Eight
-# nouns make 56 sentences like the two at the top, *the … drank the …*. Train a layer for 200 steps, on all of them at
-# once, to name the drinker: the row of *drank* scores every word. What share does it get right, of the
+# nouns make 56 sentences of four words, *the … drank …*. Train a layer for 200 steps, on all of them at
+# once, to name the drinker. (The row of *drank*, `[:, 2]`, scores every word.) What share does it get right, of the
 # very sentences that it has seen 200 times?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="half"><summary>All of them.</summary>
 #
-# Half. It can learn that one of the two nouns drank, and no more: both orders of a pair are one and the same bag of
+# To know a sentence from its reverse by heart, it would have to see a difference.
+#
+# </details>
+# <details name="half"><summary>Half.</summary>
+#
+# Right. It can learn that one of the two nouns drank, and no more: both orders of a pair are one and the same bag of
 # words, so whatever it answers to one of them, it answers to the other.
+#
+# </details>
+# <details name="half"><summary>One in eight.</summary>
+#
+# That is guessing among all nouns. It does see which two are there.
 #
 # </details>
 
 
 # %%
-def who_drank(stories: Tensor, places: Tensor | float = 0) -> float:
+def who_drank(places: Tensor | float = 0) -> tuple[float, nn.Module, nn.Module]:
     """Train a layer to name the drinker, and give the share that it gets right."""
     torch.manual_seed(9)
     table, layer = nn.Embedding(10, 24), layers.EncoderLayer(24, 4, 48)
     optimizer = torch.optim.Adam([*table.parameters(), *layer.parameters()], lr=0.003)
     for _ in range(200):
-        drank = layer(table(stories) + places)[:, 2]  # (56, 24)
+        drank = layer(table(STORIES) + places)[:, 2]  # (56, 24)
         scores = drank @ table.weight.T               # (56, 24) x (24, 10) -> (56, 10)
         optimizer.zero_grad()
-        F.cross_entropy(scores, stories[:, 1]).backward()
+        F.cross_entropy(scores, STORIES[:, 1]).backward()
         optimizer.step()
-    return (scores.argmax(-1) == stories[:, 1]).float().mean().item()
+    return (scores.argmax(-1) == STORIES[:, 1]).float().mean().item(), table, layer
 
 
-stories = torch.tensor(
-    [[0, i, 1, 0, j] for i in range(2, 10) for j in range(2, 10) if i != j]
-)
-print(f"{who_drank(stories):.2f} of the drinkers")
+NOUN_IDS = range(2, 10)
+STORIES = torch.tensor([[0, i, 1, j] for i in NOUN_IDS for j in NOUN_IDS if i != j])
+print(f"{who_drank()[0]:.2f} of the drinkers")
 
 # %% [markdown]
-# Half: whoever drank, it can only toss a coin.
-
-# %% [markdown] name="clocks"
+# Whoever drank, it can only toss a coin.
+#
 # ## Clocks
 #
-# How do you write a place as numbers? The number of the place alone, 0, 1, 2 and so on, grows
-# without bound, so a late word would carry a number far larger than its features. Digits stay
-# small: the last digit changes with every step, and the digit before it changes ten times more
+# How do you write a place as numbers? The number of the place itself would grow far larger than a word's
+# features. Digits stay small: the last one changes with every step, and the one before it ten times more
 # slowly. But digits jump from 9 to 0.
 #
-# Clock hands are like digits that do not jump. The second hand tells neighbouring moments apart,
-# and the hour hand tells which part of the day it is. Give each word the hands of several clocks.
+# Clock hands are like digits that do not jump. Give each word the hands of several clocks.
 # The first clock turns by 1 radian per word, about a sixth of a full turn, and each further clock
 # turns more slowly. You write a hand as two numbers, the sine and the cosine of its angle, which
 # both stay between −1 and 1. With width e there are e / 2 clocks. [Vaswani et
@@ -136,7 +145,7 @@ print(f"{who_drank(stories):.2f} of the drinkers")
 #
 # $$\mathrm{PE}_{p,\,2i+1} = \cos\frac{p}{10000^{2i/e}}$$
 #
-# With e = 512, the slowest clock takes about 60000 words for one turn. This is the **sinusoidal** positional encoding (`...` in the comments is e / 2):
+# This is the **sinusoidal** positional encoding:
 
 # %%
 from annotated_attention import sinusoidal_code
@@ -144,36 +153,29 @@ from annotated_attention import sinusoidal_code
 display.annotated(sinusoidal_code)
 
 # %% [markdown]
-# With e = 8 there are four clocks, and each turns ten times more slowly than the one before:
-
-# %% tags=["fold-input"]
-code = sinusoidal_code(100, 8)  # (100, 8)
-hands = [f"{part} {clock}" for clock in (1, 2, 3, 4) for part in ("sin", "cos")]
-some = [0, 1, 2, 10, 50]
-display.show(code[some], some, hands, corner="position")
-
-# %% [markdown]
-# As hands, which start at the top and turn clockwise, the sine is how far the tip lies to the right, and the cosine how far up.
+# With e = 8 there are four clocks, and each turns ten times more slowly than the one before. Hands start at the top
+# and turn clockwise. Under each clock stand the sine, how far the tip lies to the right, and the cosine, how far up.
 # Try two things:
 #
 # 1. Move the position. The first clock tells neighbours apart and soon repeats itself. The last
 #    clock hardly moves, and tells the beginning of a text from its far end.
 # 2. Set a distance, and move the position again. A second, dashed hand shows the position at that
-#    distance. Both hands turn, but the angle between them stays the same. Watch the dot product of
-#    the two positions.
+#    distance. Both hands turn, and the dot product of the two positions stays as it is.
 
 # %% tags=["fold-input"]
+code = sinusoidal_code(100, 8)  # (100, 8)
 display.clocks(code, name="clocks", shown=(0, 1, 10, 50))
 
 # %% [markdown]
 # Now stamp the words. The layer that could not tell who drank gets its clocks, and nothing else:
 
 # %%
-places = sinusoidal_code(5, 24).float()  # (5, 24)
-print(f"{who_drank(stories, places):.2f} of the drinkers")
+clocks = sinusoidal_code(4, 24).float()  # (4, 24)
+right, table, layer = who_drank(clocks)
+print(f"{right:.2f} of the drinkers")
 
 # %% [markdown]
-# All of them. The cat and the milk have changed places, and the layer has noticed.
+# All of them: the layer has noticed who changed places.
 #
 # ### Warm-up: four hands
 #
@@ -207,95 +209,143 @@ my_angles = [20 / 10**i for i in range(4)]
 exercises.transformer.check_angles.folded(my_angles)
 
 # %% [markdown] name="near-and-far"
-# ## Near and far
+# ## Before or after
 #
-# Why does this work? Attention compares by dot products. Leave its matrices aside for a moment, and ask what the
-# dot product of two positions says. Each clock adds one product of sines and one product of cosines. Together they are the cosine of the angle
-# between the two hands:
+# Why does this work? Attention compares by dot products. So let *drank* ask which clocks are most like its own:
+
+# %% tags=["fold-input"]
+words = ["the", "cat", "drank", "milk"]
+alike = code[2] @ code[:4].T  # (8,) x (8, 4) -> (4,)
+display.show([alike], ["drank"], words)
+
+# %% [markdown]
+# *Cat* and *milk* come out even. Each clock adds one product of sines and one of cosines, together the
+# cosine of the angle between the two hands:
 #
 # $$\sin\alpha \sin\beta + \cos\alpha \cos\beta = \cos(\alpha - \beta)$$
 #
-# That angle is the clock's speed times the distance. So the dot product depends on how far apart
-# two positions are, and on nothing else: here for three of 64 positions, with 64 clocks.
-
-# %% tags=["hide-input"]
-code = sinusoidal_code(64, 128)  # (64, 128)
-alike = code @ code.T            # (64, 128) x (128, 64) -> (64, 64)
+# That angle is the clock's speed times the distance, and its cosine does not care in which direction.
 
 # %% tags=["proof"]
-for distance in range(64):
-    diagonal = alike.diagonal(distance)
-    torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
-print("✓ Each dot product depends on the distance alone, for all 64 positions.")
-
-# %% tags=["fold-input"]
-drawing, (ax,) = display.panels(340, 210)
-for position, letter, style in ((0, "n", "-"), (20, "h", "--"), (45, "m", ":")):
-    ink = display.COLOURS[letter]
-    ax.plot(alike[position], style, color=ink)
-    align = "center" if position else "left"
-    ax.text(position or 1, 65, f"position {position}", ha=align, color=ink, fontsize=12)
-ax.set(xlabel="other position", ylabel="dot product", xlim=(0, 63), ylim=(28, 70))
-display.finish(
-    drawing,
-    name="near-and-far",
-    alt=(
-        "Dot products of positions 0, 20 and 45 with all "
-        "others: the same curve three times, "
-        f"moved: {alike[0, 0]:.0f} at the position itself, "
-        f"{alike[0, 1]:.1f} one step beside."
-    ),
-)
+every_pair = code @ code.T  # (100, 8) x (8, 100) -> (100, 100)
+for distance in range(100):
+    ahead, behind = every_pair.diagonal(distance), every_pair.diagonal(-distance)
+    torch.testing.assert_close(ahead, ahead[:1].expand_as(ahead))
+    torch.testing.assert_close(behind, ahead)
+print("✓ Each dot product depends on the distance alone, for all 100 positions.")
 
 # %% [markdown]
-# The three curves are the same curve, shifted. Neighbours are most similar; the similarity falls
-# quickly at first, then slowly and in small waves.
+# The dot product says how far away a word stands, and never on which side. And yet the layer has just named all drinkers. How
+# does it know *before* from *after*?
 #
+# <details name="sides"><summary>From the words: cats drink.</summary>
+#
+# Among its sentences, milk drinks as often as the cat.
+#
+# </details>
+# <details name="sides"><summary>It has learned all sentences by heart.</summary>
+#
+# Before the clocks came it could not, and the clocks alone leave a tie.
+#
+# </details>
+# <details name="sides"><summary>It turns the clocks before it compares them.</summary>
+#
+# Right. Every query goes through $W_Q$ and every key through $W_K$, and these can turn a clock.
+#
+# </details>
+
+# %% [markdown]
 # ## A shift is a rotation
 #
-# Why sines and cosines, and not some other curves? The authors guess that with these curves, a
-# model easily learns to attend to a word *at a certain distance*. Their reason: for each distance,
-# one fixed matrix moves every position by that distance. Is there one that moves every position three words ahead?
-# Ask least squares, which knows neither sines nor clocks, and give it 400 positions. (Positions are rows, so the matrix
-# stands on their right.) Of its 8 × 8 numbers, how many are not zero?
+# Between two clocks stands $W_Q W_K^\top$, which each head
+# learns. Say it moved every clock back by one word: then *drank* would ask as if it stood where *cat* stands.
+# Is there one matrix that does this at every position? Ask least squares, which knows neither sines nor clocks, and
+# give it 400 positions. (Positions are rows, so the matrix stands on their right.) Of its 8 × 8 numbers, how many are
+# not zero?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="sixteen"><summary>All 64.</summary>
 #
-# Sixteen. Each clock turns by itself, and to turn a hand takes four numbers: two cosines and two sines of the angle. Four
-# clocks make four such blocks, and no clock has to know another.
+# Then the new time of one clock would depend on the others. But each clock turns by itself.
+#
+# </details>
+# <details name="sixteen"><summary>16.</summary>
+#
+# Right. To turn a hand takes four numbers, two cosines and two sines of the angle. Four clocks make four such blocks.
+#
+# </details>
+# <details name="sixteen"><summary>8.</summary>
+#
+# With one number each, a sine could only be stretched. To turn, it needs its cosine, too.
 #
 # </details>
 
 # %%
-positions = sinusoidal_code(400, 8)                                 # (400, 8)
-shift = torch.linalg.lstsq(positions[:-3], positions[3:]).solution  # (8, 8)
-rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in shift.tolist()]
+positions = sinusoidal_code(400, 8)                                # (400, 8)
+back = torch.linalg.lstsq(positions[1:], positions[:-1]).solution  # (8, 8)
+hands = [f"{part} {clock}" for clock in (1, 2, 3, 4) for part in ("sin", "cos")]
+rows = [[x if abs(x) > 1e-6 else "·" for x in row] for row in back.tolist()]
 display.show(rows, hands, hands, decimals=3)
 
 # %% tags=["proof"]
-torch.testing.assert_close(positions[:-3] @ shift, positions[3:])
+torch.testing.assert_close(positions[1:] @ back, positions[:-1])
 turns = []
 for i in range(4):
-    angle = torch.tensor(3 / 10000 ** (2 * i / 8))
+    angle = torch.tensor(1 / 10000 ** (2 * i / 8), dtype=torch.float64)
     cosine, sine = angle.cos(), angle.sin()
-    turns.append(torch.stack([cosine, -sine, sine, cosine]).view(2, 2).double())
-torch.testing.assert_close(shift, torch.block_diag(*turns), atol=1e-6, rtol=0)
+    turns.append(torch.stack([cosine, sine, -sine, cosine]).view(2, 2))
+torch.testing.assert_close(back, torch.block_diag(*turns), atol=1e-6, rtol=0)
 assert sum(x != "·" for row in rows for x in row) == 16
-print("✓ The matrix moves all 397 positions: it turns each clock by three words.")
+print("✓ The matrix moves all 399 positions: it turns each clock back by one word.")
 
 # %% [markdown]
-# One matrix moves every position, and it is made of rotations. So a model that wants to look three words back can have
-# this matrix in its weights. And turning two vectors by the same angles does
-# not change their dot product. That is why the three curves are one.
+# One matrix for all places, and it is made of rotations. Let *drank* ask through it:
+
+# %% tags=["fold-input"]
+turned = code[2] @ back @ code[:4].T  # (8,) x (8, 8) x (8, 4) -> (4,)
+display.show([alike, turned], ["as it is", "turned back"], words, corner="drank asks")
+
+# %% [markdown]
+# The tie is gone, and the cat wins. For this the authors chose sines and cosines: so a model, they guess, easily
+# learns to look *at a certain distance*. Has ours? Here are the weights of *drank* in the layer that named all drinkers, averaged
+# over the 56 sentences:
+
+# %% tags=["fold-input"]
+stamped = table(STORIES) + clocks  # (56, 4, 24)
+_, weights = layer.self_attn(stamped, stamped, stamped, average_attn_weights=False)
+shares = weights[:, :, 2].detach()  # (56, 4, 4), sentence, head and key
+heads = [f"head {h + 1}" for h in range(4)]
+display.show(shares.mean(0), heads, ["the", "drinker", "drank", "drink"], heat=True)
+
+# %% tags=["proof"]
+assert (shares[:, [0, 3]].argmax(-1) == 1).all()
+packed = layer.self_attn.in_proj_weight[:48]
+w_q, w_k = packed.unflatten(0, (2, 4, 6)).mT  # those of all heads
+by_clock = (clocks @ w_q @ w_k.mT @ clocks.T)[:, 2]  # (4, 4), head and key
+assert (by_clock[[0, 3], 1] > by_clock[[0, 3], 3]).all()
+print(
+    "✓ The drinker gets most of heads 1 and 4 in every sentence;"
+    " by the clocks alone, too, more than the drink."
+)
+
+# %% [markdown]
+# Heads 1 and 4 have learned to look at the word before *drank*, whatever it is.
 
 # %% [markdown]
 # ## Adding the position
 #
-# Row p of the table of clocks is added to the word at position p. Does that not spoil the word? In a word of 4
-# numbers it does. Models have hundreds, and in a short text the clocks fill few of those directions: clocks of nearly the same
-# speed show nearly the same time, so one says little that its neighbour does not. The longer the text, the further
-# they part. For 100 words, most directions are left to the words; for 4000, little more than half. The embeddings are
-# learned, and can use those.
+# A word's clocks are added to its features. Does that not spoil the word? Less than it seems:
+# models have hundreds of features, and in a short text a clock shows nearly what its neighbour shows. Together they leave
+# most directions to the words, and the embeddings are learned, so they can use those.
+#
+# A model can also learn a vector for each position. In the paper this worked about equally well, but it
+# learns nothing for a position that no training text had.
+
+# %% [markdown]
+# <!-- deeper: How much room the clocks take -->
+# ### Going deeper: How much room the clocks take
+#
+# The longer the text, the further neighbouring clocks part. For 100 words, most directions are left to the words; for 4000,
+# little more than half.
 
 # %% tags=["proof"]
 needed = {}
@@ -309,20 +359,19 @@ counts = ", ".join(f"{found} for {length} words" for length, found in needed.ite
 print(f"✓ Of 512 directions, these hold 99 % of what tells positions apart: {counts}.")
 
 # %% [markdown]
-# A model can also learn a vector for each position; the paper found that this works about equally well. But it
-# learns nothing for a position that no training text had.
+# <!-- /deeper -->
 
 # %% [markdown]
 # <!-- deeper: What a score sees of the distance -->
 # ### Going deeper: What a score sees of the distance
 #
 # A *score* compares sums, a word $w$ plus a clock $c$, and
-# not directly: the query's sum passes through $W_q$ and the key's, $w' + c'$, through $W_k$. That makes four terms:
+# not directly: the query's sum passes through $W_Q$ and the key's, $w' + c'$, through $W_K$. That makes four terms:
 #
-# $$\begin{gathered} \textcolor{#0067a5}{w}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
-# + \textcolor{#0067a5}{w}\,W_q W_k^\top \textcolor{#b34700}{c'}^\top \\
-# {} + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#0067a5}{w'}^\top
-# + \textcolor{#b34700}{c}\,W_q W_k^\top \textcolor{#b34700}{c'}^\top \end{gathered}$$
+# $$\begin{gathered} \textcolor{#0067a5}{w}\,W_Q W_K^\top \textcolor{#0067a5}{w'}^\top
+# + \textcolor{#0067a5}{w}\,W_Q W_K^\top \textcolor{#b34700}{c'}^\top \\
+# {} + \textcolor{#b34700}{c}\,W_Q W_K^\top \textcolor{#0067a5}{w'}^\top
+# + \textcolor{#b34700}{c}\,W_Q W_K^\top \textcolor{#b34700}{c'}^\top \end{gathered}$$
 #
 # Only the first knows nothing of places. In the second and third, a word meets a clock, and both terms change when the
 # sentence moves. And in the last the two clocks do not meet as they are: the matrices come between. Draw two at random,
@@ -330,8 +379,9 @@ print(f"✓ Of 512 directions, these hold 99 % of what tells positions apart: {c
 
 # %%
 torch.manual_seed(9)
-W_q, W_k = torch.randn(2, 128, 128).double() / 128**0.5
-queries, keys = code @ W_q, code @ W_k  # (64, 128), (64, 128)
+W_Q, W_K = torch.randn(2, 128, 128).double() / 128**0.5
+code = sinusoidal_code(64, 128)         # (64, 128)
+queries, keys = code @ W_Q, code @ W_K  # (64, 128), (64, 128)
 term = (queries @ keys.T).diagonal(3)   # (61,)
 print(f"from {term.min():.1f} to {term.max():.1f}")
 
@@ -376,13 +426,14 @@ display.show(
 # ## Embeddings, and why times √e
 #
 # Each word has a row in a learned table, its **embedding**, and the row number is its **token id**.
-# The paper uses the same table at both ends of the model: at the input it turns ids into vectors,
-# and at the output, transposed, it turns the last vectors into a score for each word. The output
-# wants small numbers in the table, of size $1 / \sqrt e$. At the output a word's score adds up e products, of its row in the table and of a
-# vector whose numbers the last norm has brought to size 1: e products of size $1 / \sqrt e$, some positive and some negative, add
-# up to a score of about size 1. At
-# the input so small a word would drown in the position that is added to it, so the word is
-# multiplied by $\sqrt e$. The paper gives no reason; this one fits.
+# The paper uses one table at both ends of the model: at the input it turns ids into vectors,
+# and at the output, transposed, it turns the last vectors into a score for each word.
+#
+# A score adds up e products of a number from the table and one from the last norm, which has
+# size one. Some are positive and some negative, so the sum is only about $\sqrt e$ times as large as one of
+# them, [as in *One head*](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root). For scores of size one, the table
+# needs numbers of size $1 / \sqrt e$. At the input so small a word would drown in its position, so
+# there it is multiplied by $\sqrt e$. The paper gives no reason; this one fits.
 
 
 # %%
@@ -438,13 +489,25 @@ display.show(rows, columns=columns, corner="e, drawn with")
 # %% [markdown] name="the-whole-model"
 # ## The whole model
 #
-# Now everything is there. Besides its words, the vocabulary has three tokens: padding, *start* and *end*. Every answer begins
-# with *start*, so that there is a row that scores its first word. And these are the parts, not yet connected:
+# Now everything is there. Besides its words, the vocabulary has three tokens: padding, written `·`, *start* and *end*. Their
+# ids are 0, 1 and 2. Every answer begins with *start*, so that there is a row that scores its first word. And
+# *the cat was thirsty*, filled up with padding, is
 
-# %% tags=["hide-input"]
+# %% tags=["fold-input"]
 MORE = ["dog", "tea", "bird", "soup", "mouse", "juice"]
-WORDS = ["·", "start", "end", *one.WORDS, "sweet", *MORE]  # id 0 is padding
+WORDS = ["·", "start", "end", *one.WORDS, "sweet", *MORE]
 PAD, START, END = 0, 1, 2
+
+
+def ids(text: str) -> list[int]:
+    """Give the ids of words."""
+    return [WORDS.index(word) for word in text.split()]
+
+
+print(ids("the cat was thirsty · · · ·"))
+
+# %% [markdown]
+# These are the parts, not yet connected:
 
 
 # %%
@@ -529,24 +592,23 @@ class Transformer(Parts):
 exercises.transformer.check_transformer.folded(Transformer)
 
 # %% [markdown]
-# That is the model of the paper, whose sizes were e = 512, h = 8, six layers on each side and 2048 inside the
-# feed-forward network. Dropout is left out, and attention has biases here, as in PyTorch's class. (The package has it as
-# `Seq2SeqTransformer`, with dropout and more settings, and later chapters use that.) Run a small one. It reads our
-# sentence and a second, shorter one, and the answer written so far is *start*, *the*, *cat*:
+# That is the model of the paper, but for its size, its dropout, and the biases that its attention has here. (In the package it is
+# `Seq2SeqTransformer`, which later chapters use.) Run a small one. It reads our
+# sentence and a shorter one, filled up with padding, and each answer has come as far as *the cat*:
 
-# %%
+# %% tags=["fold-input"]
 torch.manual_seed(9)
 model = Transformer(vocab=len(WORDS), e=24, h=4, depth=2, wide=48)
-src = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10], [3, 4, 9, 10, 0, 0, 0, 0]])  # (b, m)
-tgt = torch.tensor([[START, 3, 4], [START, 3, 4]])                          # (b, n)
+short = "the cat was thirsty · · · ·"
+src = torch.tensor([ids(read), ids(short)])     # (b, m)
+tgt = torch.tensor([ids("start the cat")] * 2)  # (b, n)
 memory = model.encode(src)
 scores = model(src, tgt)
 print("memory", tuple(memory.shape))
 print("scores", tuple(scores.shape))
 
 # %% [markdown]
-# At each place that is written, every token of the vocabulary gets a score, its **logit**. Behind the cross-attention no
-# shape contains the length of what was read.
+# At each place that is written, every token of the vocabulary gets a score, its **logit**.
 
 # %% [markdown]
 # <!-- deeper: The same as the package's and PyTorch's -->
@@ -591,9 +653,19 @@ print(f"✓ The same scores, and the same gradients of {len(mine)} parameters.")
 # To write, begin with *start*, take the likeliest next word, append it, and ask again. This is called
 # **greedy decoding**. What will this model answer, before any training?
 #
-# <details><summary>What do you expect?</summary>
+# <details name="untrained"><summary>Nothing: its likeliest word is the end.</summary>
 #
-# It stammers. The table that scores a vector is the one that the vector came from, so to the
+# *End* has a row in the table like any other, and no advantage.
+#
+# </details>
+# <details name="untrained"><summary>Words at random.</summary>
+#
+# The weights are random, but the same table stands at both ends, and that decides.
+#
+# </details>
+# <details name="untrained"><summary>The same word, again and again.</summary>
+#
+# Right. The table that scores a vector is the one that the vector came from, so to the
 # untrained model each word is nearly always its own likeliest successor.
 #
 # </details>
@@ -620,11 +692,6 @@ print(*(WORDS[i] for i in greedy(model, src[:1], max_new=5)[0]))
 
 
 # %% tags=["fold-input"]
-def ids(text: str) -> list[int]:
-    """Give the ids of words."""
-    return [WORDS.index(word) for word in text.split()]
-
-
 def story(one_noun: str, other: str, was: str) -> tuple[list[int], list[int]]:
     """Give the ids of a sentence and of its answer."""
     who = one_noun if was == "thirsty" else other
@@ -640,30 +707,46 @@ asked, wanted = (torch.tensor(x) for x in zip(*(story(*x) for x in taught)))
 print(len(taught), "sentences to learn,", len(kept), "kept away")
 
 # %% [markdown]
-# In training one call is enough for a whole answer: it goes in at once, and the causal mask
-# keeps each row from seeing the word that it has to predict.
+# In training the right answer goes in as a whole, and in one call each place scores the word that follows: what is to
+# come out is what goes in, shifted by one. This is **teacher forcing**.
+
+# %% tags=["fold-input"]
+answer = [WORDS[i] for i in wanted[0]]
+display.show([answer[:-1], answer[1:]], ["goes in", "is to come out"], range(1, 6))
+
+# %% [markdown]
+# The word to come out at place 2 goes in at place 3, and the causal mask hides place 3 from place 2.
+
 
 # %%
-steps = [0, 20, 40, 60, 100, 200]
-optimizer, said = torch.optim.Adam(model.parameters(), lr=0.003), {}
-all_asked = torch.tensor([story(*x)[0] for x in every])  # (128, 8)
-for step in range(201):
-    if step in steps:
-        said[step] = greedy(model, all_asked, max_new=5)  # (128, 6)
-    scores = model(asked, wanted[:, :-1])                 # (108, 5, v)
-    loss = F.cross_entropy(scores.flatten(0, 1), wanted[:, 1:].flatten())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+def teach(model: nn.Module, asked: Tensor, wanted: Tensor, ask: Tensor) -> list[Tensor]:
+    """Train a model, and note what it answers on the way."""
+    optimizer, said = torch.optim.Adam(model.parameters(), lr=0.003), []
+    for step in range(STEPS[-1] + 1):
+        if step in STEPS:
+            said.append(greedy(model, ask, max_new=5))
+        scores = model(asked, wanted[:, :-1])  # (108, 5, v)
+        loss = F.cross_entropy(scores.flatten(0, 1), wanted[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return said
 
+
+STEPS = [0, 20, 40, 60, 120]
+ask = torch.tensor([story(*x)[0] for x in every])  # (128, 8)
+said = teach(model, asked, wanted, ask)
 for x in kept:
-    answer = said[200][every.index(x)].tolist()
+    answer = said[-1][every.index(x)].tolist()
     print(*(WORDS[i] for i in story(*x)[0]), "→", *(WORDS[i] for i in answer[1:]))
 
 # %% tags=["proof"]
 for x in kept:
-    assert said[200][every.index(x)].tolist() == story(*x)[1]
+    assert said[-1][every.index(x)].tolist() == story(*x)[1]
     assert said[0][every.index(x)].tolist() != story(*x)[1]
+ours = [said[step][every.index(kept[0])].tolist() for step in (1, 2)]
+assert ours[0][1:4] == ids("the the the")
+assert ours[1][2:4] == ids("soup was")
 with torch.no_grad():
     memory = model.encode(asked[:1])
     at_once = model.decode(wanted[:1], memory)  # (1, 6, v)
@@ -672,38 +755,91 @@ torch.testing.assert_close(at_once, torch.stack(calls, 1))
 print("✓ All four are right; and words scored at once are scored as one after the other.")
 
 # %% [markdown]
-# It has finished the sentence of the picture: *the cat was thirsty*. And where the two nouns have changed places, in a sentence made of the
-# same words, it says that the milk was. The model that saw a bag of words could not.
+# It has finished the sentence of the picture, and where the two nouns have changed places, it says that the milk was thirsty.
 #
-# Choose a sentence, and go back in its training. It learns what an answer looks like first, and who was thirsty last.
+# Go back in its training: after 20 steps it stammers, and after 40 it says that the soup was thirsty, though nobody has
+# mentioned soup. Then press *without*: the same model, trained again with no clocks. How many of the four
+# will be right?
+#
+# <details name="deaf"><summary>None: it writes only nonsense.</summary>
+#
+# Its sentences are whole: of what it writes, the causal mask tells earlier words from later ones.
+#
+# </details>
+# <details name="deaf"><summary>Two: it gives both orders the same answer.</summary>
+#
+# Right. What it reads is a bag of words again, and of two nouns it settles on one, in whatever order they come.
+#
+# </details>
+# <details name="deaf"><summary>All four: the causal mask tells it the order.</summary>
+#
+# The mask is in the decoder. The encoder, which reads, has none.
+#
+# </details>
 
 
 # %% tags=["fold-input"]
+class NoClocks(Words):
+    """The table at both ends, and no time on a word."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table[ids] * math.sqrt(self.table.size(1))
+
+
+def without(kind: type[nn.Module], seed: int) -> nn.Module:
+    """Make a Transformer whose words carry no clocks."""
+    torch.manual_seed(seed)
+    model = kind(vocab=len(WORDS), e=24, h=4, depth=2, wide=48)
+    model.words = NoClocks(len(WORDS), 24)
+    return model
+
+
 def words_of(row: list[int]) -> str:
     """Give an answer's words, without start and from end on."""
     told = [WORDS[i] for i in row[1:]]
     return " ".join(told[: told.index("end")] if "end" in told else told)
 
 
-found = {}
-for i, now in enumerate(said.values()):
-    for x, row in zip(every, now.tolist()):
-        at = (i, NOUNS.index(x[0]), NOUNS.index(x[1]), int(x[2] == "sweet"))
-        found[at] = [words_of(story(*x)[1]), words_of(row)]
+# %% tags=["fold-input"]
+told, found = [said, teach(without(Transformer, 9), asked, wanted, ask)], {}
+for x in every:
+    a, b, was = x
+    both = [every.index(x), every.index((b, a, was))]
+    where = (NOUNS.index(a), NOUNS.index(b), int(was == "sweet"))
+    wished = [words_of(story(*every[i])[1]) for i in both]
+    for which, answers in enumerate(told):
+        for step, rows in enumerate(answers):
+            wrote = [words_of(rows[i].tolist()) for i in both]
+            found[which, step, *where] = [wished[0], wrote[0], wished[1], wrote[1]]
 display.strips(
     [
-        display.Choice("steps", [str(step) for step in steps], 5),
+        display.Choice("clocks", ["with clocks", "without"], 0),
+        display.Choice("steps", [str(step) for step in STEPS], 4),
         display.Choice("first noun", NOUNS, 0, "list"),
         display.Choice("second noun", NOUNS, 1, "list"),
         display.Choice("last word", ["thirsty", "sweet"], 0, "list"),
     ],
-    [["after", 0, "steps"], ["the", 1, "drank", 2, "because it was", 3]],
-    [display.Strip("right"), display.Strip("the model writes", 0)],
+    [[0], ["after", 1, "steps"], ["the", 2, "drank", 3, "because it was", 4]],
+    [
+        *(display.Strip("right"), display.Strip("it writes", 0)),
+        *(display.Strip("nouns swapped: right"), display.Strip("it writes then", 2)),
+    ],
     found,
     split=" ",
-    room=(215, 340),
+    room=(290, 480),
     name="who-was-thirsty",
 )
+
+# %% tags=["proof"]
+finals = [told[1][-1]]
+for seed in (1, 2):
+    finals.append(teach(without(Transformer, seed), asked, wanted, ask)[-1])
+for final in finals:
+    right = [row == story(*x)[1] for x, row in zip(every, final.tolist())]
+    counts = [sum(right[every.index(x)] for x in part) for part in (taught, kept)]
+    assert counts == [54, 2]
+print("✓ Without clocks, from three starts: 54 of 108 sentences, and 2 of the 4 kept away.")
+
 
 # %% [markdown]
 # ## Exercises
@@ -766,9 +902,8 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # %% [markdown]
 # ## What you have now
 #
-# You have written the Transformer of the paper, from token ids to scores, but for its size, its dropout and the
-# biases of its attention, and it answers. Without positions it could not have told who drank; with them, a
-# shift is a rotation.
+# You have written the Transformer, from token ids to scores, and it answers. Without clocks it can only toss a coin for who drank; with them, it can turn the
+# hands, and look before or behind.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:
@@ -787,8 +922,8 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # > scores = y @ table.T
 # > ```
 # >
-# > The dot product of two positions depends on their distance alone. The score of two *words* at
-# > two positions does not: words are added to the positions, and $W_q$ and $W_k$ come between.
+# > The dot product of two clocks depends on their distance alone. $W_Q$ and $W_K$, which come between, can turn them, and so
+# > tell before from after.
 #
 # This model knows one kind of sentence. [The next chapter](10_a_little_world.ipynb) makes a smaller one from
 # the same parts, and teaches it to tell stories.

@@ -10,7 +10,6 @@ from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
 
 _WIDTH, _HIGH = 340, 88  # of a panel, and of a sublayer with its norm, in CSS pixels
-_GAP = 12  # beyond the encoder's panel, towards the decoder's
 _TOP, _OUT = 104, 26  # from the words to the first layer; from the last layer to the memory
 _SHADES = {"norm": "h", "feed-forward": "d"}  # all others are attentions
 _LEGEND = {
@@ -82,8 +81,8 @@ def whole_transformer(
     drawing, (left, right) = panels(2 * _WIDTH, low + 16, columns=2)
     end = _draw_stack(left, _ENCODER, 0, sentences[0], encoder, {"self-attention": "padding mask"})
     _line(left, [_ENCODER.stream] * 2, [end, end + _OUT], _ENCODER.ink, 4)
-    across = [_ENCODER.stream - 2, _WIDTH + _GAP]
-    _line(left, across, [end + _OUT] * 2, _ENCODER.ink, 3)
+    _line(left, [_ENCODER.stream - 2, _WIDTH - 6], [end + _OUT] * 2, _ENCODER.ink, 3)
+    _arrow(left, (_WIDTH - 8, end + _OUT), (_WIDTH, end + _OUT), _ENCODER.ink, 3)
     left.text(200, end + 38, "memory (b, m, e)", color=_ENCODER.ink, **_TEXT)
     _draw_legend(left, end + 92)
     masks = {"self-attention": "causal mask", "cross-attention": "padding mask"}

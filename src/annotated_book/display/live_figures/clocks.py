@@ -45,6 +45,5 @@ def clocks(code: Tensor, *, name: str, shown: Sequence[int]) -> Output:
     )
     alt = f"{e // 2} clocks, whose hands show sine and cosine: {'; '.join(hands)}."
     data = {"clocks": e // 2, "base": 10000, "positions": n, "position": 3, "distance": 2}
-    caption = "The numbers are the sine and the cosine of the hand's angle."
-    static = finish(drawing, name=name, alt=alt, caption=caption)
+    static = finish(drawing, name=name, alt=alt)
     return live(static, "clocks", data, room=(346, 536))
