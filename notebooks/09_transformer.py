@@ -758,8 +758,8 @@ print("✓ All four are right; and words scored at once are scored as one after 
 # It has finished the sentence of the picture, and where the two nouns have changed places, it says that the milk was thirsty.
 #
 # Go back in its training: after 20 steps it stammers, and after 40 it says that the soup was thirsty, though nobody has
-# mentioned soup. Then press *without*: the same model, trained again with no clocks. How many of the four
-# will be right?
+# mentioned soup. *Without* is the same model, trained again with no clocks. How many of the four sentences
+# will it get right? Guess, then press.
 #
 # <details name="deaf"><summary>None: it writes only nonsense.</summary>
 #
