@@ -650,10 +650,10 @@ assert "[CLS]" not in firsts["weight × norm"]
 back = torch.stack([x[0, 2, 1:-1].argmax(-1) for x in every])
 assert (back == torch.arange(back.size(1))).all()
 print("✓ Where [CLS] takes most of the weight, it hands over under a sixth of a word's.")
-print(
-    "In our head it has the largest weight in 14 of the 48 new sentences; times the norm, in"
-)
-print(f"none, and the noun that fits is first in {firsts['weight × norm'].count('+')}.")
+for by, found in firsts.items():
+    print(
+        f"In our head, first by {by}: [CLS] {found.count('[CLS]')}, fits {found.count('+')}"
+    )
 
 # %% [markdown]
 # It does: `[CLS]` hands over next to nothing, and *she* collects by far the most from *queen*. In 14 of the 48 new
