@@ -403,7 +403,7 @@ def choose_keys(q: Tensor, k: Tensor, w: Tensor, blocked: Tensor, count: int) ->
 
 # %% tags=["fold-input"]
 def imitated(seed: int, h: int = 8, n: int = 24, d: int = 16) -> list[Tensor]:
-    """Draw queries, keys and values of an attention, and an indexer's that imitates them."""
+    """Draw queries, keys and values, and an indexer that imitates them."""
     torch.manual_seed(seed)
     main_q, main_k, v = (scale * torch.randn(n, d) for scale in (2, 1, 1))  # (n, d)
     q = main_q + 2 * torch.randn(h, n, d)                                   # (h, n, d)
