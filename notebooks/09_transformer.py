@@ -127,7 +127,8 @@ print(f"{who_drank()[0]:.2f} of the drinkers")
 
 # %% [markdown]
 # Whoever drank, it can only toss a coin.
-#
+
+# %% [markdown] name="clocks"
 # ## Clocks
 #
 # How do you write a place as numbers? The number of the place itself would grow far larger than a word's

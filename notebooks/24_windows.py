@@ -488,6 +488,17 @@ of_indexer, of_attention = 64 * 128, 128 * (576 + 512)  # multiplications for ea
 assert of_attention / of_indexer == 17
 indexed, latent = 128 + 4, 512 + 16 + 2 * 64  # bytes of each key as served, mostly 8 bits
 full, few = 131_072, 2048
+slow = [
+    max(2 * sums * n / 989e12, held * n / 3.35e12)  # seconds: FLOPs, or bytes
+    for sums, held, n in (
+        (of_attention, latent, full),
+        (of_indexer, indexed, full),
+        (of_attention, latent, few),
+    )
+]
+assert 2 * of_indexer / indexed < 989 / 3.35 < 2 * of_attention / latent
+
+# %% tags=["fold-input"]
 panels = {
     "million multiplications": [x / 1e6 for x in (of_attention, of_indexer)],
     "megabytes read": [x / 1e6 for x in (latent, indexed)],
@@ -508,15 +519,6 @@ caption = (
     "One token in one layer, after 131,072 others: attention to all keys; or the indexer's "
     "scores and attention to the 2,048 chosen, which together take the percentage."
 )
-slow = [
-    max(2 * a * n / 989e12, x * n / 3.35e12)
-    for a, x, n in (
-        (of_attention, latent, full),
-        (of_indexer, indexed, full),
-        (of_attention, latent, few),
-    )
-]  # seconds: FLOPs, or bytes
-assert 2 * of_indexer / indexed < 989 / 3.35 < 2 * of_attention / latent
 caption += f" Time on paper: {sum(slow[1:]) / slow[0]:.0%}."
 display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
