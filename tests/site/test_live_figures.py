@@ -532,23 +532,26 @@ def divided(data):
 
 def erases(data):
     rule = chapters.load("25_linear_attention").gated_delta_rule
-    told, since, asked = [("cat", "garden")], 0, "cat"
+    told, since, asked, share = [("cat", "garden")], 0, "cat", 1.0
     for done, fact, who in [
         (None, None, "cat"),
         (("button", "the cat is in the hall", ""), ("cat", "hall"), "cat"),
         (("button", "the kitten is in the kitchen", ""), ("kitten", "kitchen"), "cat"),
+        (("slider", "β", "Home"), None, "cat"),
         (("button", "where is the kitten?", ""), None, "kitten"),
         (("button", "a new chapter begins", ""), None, "kitten"),
         (("button", "the cat is in the hall", ""), ("cat", "hall"), "kitten"),
     ]:
         told, asked = told + [fact] * bool(fact), who
+        share = 0.1 if done and done[0] == "slider" else share
         since = len(told) if done and "chapter" in done[1] else since
         k = torch.tensor([data["keys"][key] for key, _ in told])              # (n, 3)
         v = torch.eye(3)[[data["places"].index(place) for _, place in told]]  # (n, 3)
         q = torch.tensor(data["keys"][asked]).expand_as(k)
         sums, gates = q[-1] @ k.mT @ v, torch.full((len(k), 1), 0.5)
         gates[since : since + bool(since)] = 0  # the first of a new chapter
-        both = [rule(q, k, v, a, torch.ones(len(k)))[-1] for a in (torch.ones(len(k), 1), gates)]
+        shares = torch.full((len(k),), share)
+        both = [rule(q, k, v, a, shares)[-1] for a in (torch.ones(len(k), 1), gates)]
         both[1] = both[1] * (since < len(told))
         said = [
             ", ".join(f"{p} {x:.2f}" for p, x in zip(data["places"], row, strict=True) if x > 0.005)

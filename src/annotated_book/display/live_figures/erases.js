@@ -1,27 +1,28 @@
 // What states say of a key as facts are written into them, each by a rule of its own.
 //
 // keys: of each its features; places: the names of a value's features; facts: key and place each; rules: of each its
-//   name, its gate, and whether it corrects what the state says or only adds; asked: the key that is asked for first.
+//   name, its gate, and whether it corrects what the state says, by β, or only adds; asked: the first to be asked for.
 // At a new chapter a gate below 1 closes: it is 0, once.
-import { button, element, readout, svg } from "./host/figure.js";
+import { button, element, readout, slider, svg } from "./host/figure.js";
 
 const [SIDE, CELL, FLOOR, UNIT] = [150, 46, 214, 48]; // a drawing, a cell, where bars stand, and how high 1 is
 
 export default {
   render({ model, el }) {
     const { keys, places, facts, rules, asked } = model.get("data");
-    const now = { told: [0], asked };
+    const now = { told: [0], asked, share: 1 };
     const said = readout();
     const drawn = rules.map(([rule]) => draw(rule, places));
     const show = () => {
+      const told = now.told.map((at) => facts[at]);
       const answers = rules.map(([rule, gate, corrects], i) => {
-        const list = now.told.map((at) => facts[at]);
-        const { state, answer } = written(keys, places, list, gate, corrects, now.asked);
+        const share = corrects && now.share;
+        const { state, answer } = written(keys, places, told, gate, share, now.asked);
         drawn[i].show(state, answer, now.asked);
         return `${rule}: ${spoken(places, answer)}`;
       });
-      const list = now.told.map((at) => facts[at]?.join(" in the ") ?? "a new chapter").join("; ");
-      said.textContent = now.told.length
+      const list = told.map((fact) => fact?.join(" in the ") ?? "a new chapter").join("; ");
+      said.textContent = told.length
         ? `Told: ${list}. Where is the ${now.asked}? ${answers.join(". ")}.`
         : "Nothing is told yet: all states are empty.";
       asks.forEach((each) =>
@@ -33,6 +34,9 @@ export default {
     );
     const turn = button("a new chapter begins", () => (now.told.push(-1), show()));
     const again = button("forget all", () => ((now.told = []), show()));
+    const move = (share) => ((now.share = share), show());
+    const say = (share) => share.toFixed(1);
+    const beta = slider({ label: "β", min: 0.1, max: 1, step: 0.1, value: 1, say, move });
     const asks = Object.keys(keys).map((key) => {
       const each = button(`where is the ${key}?`, () => ((now.asked = key), show()));
       each.dataset.key = key;
@@ -40,7 +44,7 @@ export default {
     });
     el.append(
       element("div", { class: "aa-controls" }, ...tell, turn, again),
-      element("div", { class: "aa-controls aa-endings" }, ...asks),
+      element("div", { class: "aa-controls aa-endings" }, ...asks, beta.label),
       element("div", { class: "aa-erases" }, ...drawn.map((each) => each.root)),
       said,
     );
@@ -48,7 +52,7 @@ export default {
   },
 };
 
-/** Write facts into a state, one after the other, and ask it for a key. */
+/** Write facts into a state, one after the other, and ask it for a key; without a β (corrects), only add. */
 export function written(keys, places, facts, gate, corrects, asked) {
   const dot = (key, state, y) => key.reduce((sum, x, i) => sum + x * state[i][y], 0);
   let state = keys[asked].map(() => places.map(() => 0));
@@ -57,9 +61,10 @@ export function written(keys, places, facts, gate, corrects, asked) {
       state = state.map((row) => row.map((x) => (gate < 1 ? 0 : x)));
       continue;
     }
-    const [key, where] = [keys[fact[0]], fact[1]];
+    const [key, where, share] = [keys[fact[0]], fact[1], corrects || 1];
     const faded = state.map((row) => row.map((x) => gate * x));
-    const writes = places.map((place, y) => (place === where) - corrects * dot(key, faded, y));
+    const says = places.map((_, y) => corrects && dot(key, faded, y));
+    const writes = places.map((place, y) => share * ((place === where) - says[y]));
     state = faded.map((row, i) => row.map((x, y) => x + key[i] * writes[y]));
   }
   return { state, answer: places.map((_, y) => dot(keys[asked], state, y)) };
@@ -101,18 +106,13 @@ function draw(rule, places) {
     state.forEach((row, i) =>
       row.forEach((value, y) => {
         const place = { x: x(y) - CELL / 2 + 1, y: 20 + i * 34, width: CELL - 2, height: 32 };
+        const edge = { stroke: "currentColor", "stroke-opacity": 0.3 };
         const strength = Math.min(Math.abs(value), 1) * 0.6;
         const fill = `var(--aa-${value < 0 ? "n" : "h"})`;
-        const box = svg("rect", { ...place, fill, "fill-opacity": strength });
-        const edge = svg("rect", {
-          ...place,
-          fill: "none",
-          stroke: "currentColor",
-          "stroke-opacity": 0.3,
-        });
+        const box = svg("rect", { ...place, ...edge, fill, "fill-opacity": strength });
         const text = svg("text", { x: x(y), y: 41 + i * 34 }, plain(value));
-        cells.push(box, edge, text);
-        root.append(box, edge, text);
+        cells.push(box, text);
+        root.append(box, text);
       }),
     );
     bars.forEach(({ bar, number }, y) => {
