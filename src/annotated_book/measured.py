@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["describe", "find", "load", "misses_goal"]
+__all__ = ["describe", "find", "load", "misses_goal", "origin"]
 
 DATA = Path(__file__).parent / "data" / "benchmarks.json"
 
@@ -43,6 +43,21 @@ def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
     """
     rows = [row for row in load()["times"] if row["section"] == section]
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def origin(section: str) -> dict[str, Any]:
+    """Tell where the committed cases of one section come from: the machine, the date and so on.
+
+    Args:
+        section: as in ``find``; it may have been measured anew, alone.
+
+    Examples:
+        >>> from annotated_book import measured
+        >>> "cpu" in measured.origin("versions")
+        True
+    """
+    whole = load()["provenance"]
+    return whole.get("renewed", {}).get(section, whole)
 
 
 def misses_goal(row: dict[str, Any]) -> bool:

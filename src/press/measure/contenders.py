@@ -1,7 +1,10 @@
 """Contenders with the same parameters, each with another that must compute the same result."""
 
 import copy
+import math
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -157,19 +160,130 @@ def versions(size: Size, mode: str) -> Contenders:
     return like("PyTorch", made)
 
 
-def fast_path(size: Size, mode: str) -> Contenders:
-    """Make PyTorch's evaluation with and without its "fast path"."""
+def one_race(size: Size, mode: str) -> Contenders:
+    """Make PyTorch's class and its function, in each way to call them, under each mask.
+
+    The function has the class's projections around it, and gets its masks ready-made.
+    """
     _, theirs = pair(size, mode)
+    b, n, _, h = size
+    future, blocked = block_future(n), scattered(n)
+    heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])  # (b * h, n, n)
+    seen = ~heads.view(b, h, n, n)
+    call = partial(calls, theirs, need_weights=False)
+    plain, booleans = call(), call(attn_mask=blocked)
+    made: dict[str, dict[str, Contender]] = {
+        "none": {
+            "class, weights": calls(theirs),
+            "class": plain,
+            "class, fast path off": without_fast_path(plain),
+            "function": bare(theirs),
+        },
+        "causal": {
+            "class": call(attn_mask=future),
+            "function": bare(theirs, is_causal=True),
+        },
+        "booleans": {
+            "class": booleans,
+            "class, fast path off": without_fast_path(booleans),
+            "function": bare(theirs, attn_mask=~blocked),
+            "function, floats": bare(theirs, attn_mask=_as_floats(~blocked)),
+        },
+        "every head": {
+            "class": call(attn_mask=heads),
+            "function": bare(theirs, attn_mask=seen),
+            "function, floats": bare(theirs, attn_mask=_as_floats(seen)),
+        },
+    }
+    return {
+        f"{mask}: {way}": (contender, ways["function" if way == "class" else "class"])
+        for mask, ways in made.items()
+        for way, contender in ways.items()
+    }
+
+
+def _as_floats(seen: Tensor) -> Tensor:
+    """Make the floats that are added to the scores, of a mask in which True keeps."""
+    return torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+
+
+def without_fast_path(call: Contender) -> Contender:
+    """Make a call with PyTorch's "fast path" switched off."""
 
     def slow(x: Tensor) -> Tensor:
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            return theirs(x, x, x, need_weights=False)[0]
+            return call(x)
         finally:
             torch.backends.mha.set_fastpath_enabled(True)
 
-    fast = calls(theirs, need_weights=False)
-    return like("fast path off", {"fast path off": slow, "fast path": fast})
+    return slow
+
+
+def fast_path(size: Size, mode: str) -> Contenders:
+    """Make PyTorch's evaluation on its "fast path" and off it, with a boolean mask and without."""
+    _, theirs = pair(size, mode)
+    made: Contenders = {}
+    for end, mask in (("", None), (", mask", block_future(size[1]))):
+        fast = calls(theirs, need_weights=False, attn_mask=mask)
+        slow = without_fast_path(fast)
+        made |= {f"off{end}": (slow, fast), f"on{end}": (fast, slow)}
+    return made
+
+
+def step_by_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend with all scores and weights in memory."""
+    scores = (q / math.sqrt(q.size(-1))) @ k.mT  # (b, h, n, d) x (b, h, d, m) -> (b, h, n, m)
+    return scores.softmax(-1) @ v                # (b, h, n, m) x (b, h, m, d) -> (b, h, n, d)
+
+
+ATTEND: dict[str, Callable[..., Tensor]] = {
+    "fused": F.scaled_dot_product_attention,
+    "step by step": step_by_step,
+}
+
+
+def on_given(attend: Callable[..., Tensor], heads: Tensor, x: Tensor) -> Tensor:
+    """Attend with heads that do not depend on x."""
+    return attend(*heads)
+
+
+def twice_as_wide(size: Size) -> Contenders:
+    """Attend with heads of width d and 2 d: twice the multiplications, and as many scores."""
+    b, n, e, h = size
+    made: dict[str, dict[str, Contender]] = {}
+    for end, d in (("", e // h), (", 2 d", 2 * e // h)):
+        heads = torch.randn(3, b, h, n, d)
+        made[end] = {name: partial(on_given, attend, heads) for name, attend in ATTEND.items()}
+    fused, steps = ATTEND
+    same = {fused: steps, steps: fused}
+    return {
+        name + end: (way, ways[same[name]])
+        for end, ways in made.items()
+        for name, way in ways.items()
+    }
+
+
+def one_query(size: Size, kept: int) -> Contenders:
+    """Let one token follow others: with their keys and values kept, or by PyTorch's class."""
+    _, theirs = pair(size, "inference")
+    before = torch.randn(size[0], kept, size[2])
+
+    def cached(attend: Callable[..., Tensor]) -> Contender:
+        with torch.no_grad():
+            _, keys, values = (F.pad(x, (0, 0, 0, 1)) for x in split(theirs, before))
+
+        def call(x: Tensor) -> Tensor:
+            q, keys[:, :, kept:], values[:, :, kept:] = split(theirs, x)
+            return theirs.out_proj(attend(q, keys, values).transpose(1, 2).flatten(2))
+
+        return call
+
+    def anew(x: Tensor) -> Tensor:
+        known = torch.cat([before, x], 1)
+        return theirs(x, known, known, need_weights=False)[0]
+
+    return like("class", {name: cached(way) for name, way in ATTEND.items()} | {"class": anew})
 
 
 def kernels(size: Size) -> Contenders:
@@ -198,8 +312,19 @@ def kernels(size: Size) -> Contenders:
         "cut as (b, n, d, h)": lambda x: merged(attend(apart(x))),
         "cut so, then contiguous": lambda x: merged(attend(apart(x).contiguous())),
     }
-    first, second, third, fourth = ways
-    same = {first: second, second: first, third: fourth, fourth: third}
+    b, n, _, _ = size
+    learnt = torch.randn(b, h, n, n, requires_grad=True)
+
+    def biased(bias: Tensor) -> Contender:
+        def call(x: Tensor) -> Tensor:
+            q = together(x)
+            return merged(F.scaled_dot_product_attention(q, q, q, bias))
+
+        return call
+
+    ways |= {"learnt bias": biased(learnt), "learnt bias, detached": biased(learnt.detach())}
+    names = list(ways)
+    same = dict(zip(names[::2] + names[1::2], names[1::2] + names[::2], strict=True))
     return {name: (way, ways[same[name]]) for name, way in ways.items()}
 
 

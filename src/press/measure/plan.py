@@ -11,6 +11,8 @@ from press.measure.timing import MODES, Case, Size
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
 MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
 EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
+TURNS = 17  # rounds at least, of the cases that the chapter “Speed” shows
+ALONG = (32, 64, 128, 256, 512, 1024, 2048)  # tokens on the fast path and off it
 NEW = (128, 512, 2048)  # tokens of a prompt
 BEHIND = (16, 400, 2000)  # tokens that one more follows
 DTYPES = ("float32", "bfloat16")
@@ -32,11 +34,7 @@ def plan() -> Iterator[Case]:
     for size in SIZES:
         build = partial(made.versions, size, MODES[0])
         yield Case("versions", size, MODES[0], build, ("bare minimum",))
-        build = partial(made.fast_path, size, MODES[2])
-        yield Case("fast path", size, MODES[2], build, ("fast path off",))
-    longest = SIZES[2]
-    build = partial(made.kernels, longest)
-    yield Case("kernels", longest, MODES[2], build, ("(b, h, n, d)",))
+    yield from _speed(SIZES[2])
     middle = SIZES[1]
     build = partial(made.fewer_keys, middle)
     yield Case("fewer keys", middle, MODES[0], build, ("every head",))
@@ -44,6 +42,24 @@ def plan() -> Iterator[Case]:
         build = partial(made.mask_kinds, middle, mode, weights)
         yield Case("masks", middle, mode, build, ("no mask",), options={"weights": weights})
     yield from _decoders()
+
+
+def _speed(longest: Size) -> Iterator[Case]:
+    """List what the chapter “Speed” shows, each in one race."""
+    turns = partial(Case, mode=MODES[2], rounds=TURNS)
+    build = partial(made.one_race, longest, MODES[2])
+    yield turns("one race", longest, build=build, baselines=("none: class", "none: function"))
+    for n in ALONG:
+        size = (1, n, *longest[2:])
+        build = partial(made.fast_path, size, MODES[2])
+        yield turns("fast path", size, build=build, baselines=("off", "off, mask"))
+    build = partial(made.kernels, longest)
+    yield turns("kernels", longest, build=build, baselines=("(b, h, n, d)",))
+    build = partial(made.twice_as_wide, longest)
+    yield turns("twice as wide", longest, build=build, baselines=("fused", "step by step"))
+    size, kept = (1, 1, *longest[2:]), longest[1] - 1
+    build = partial(made.one_query, size, kept)
+    yield turns("one query", size, build=build, baselines=("fused",), options={"kept": kept})
 
 
 def _decoders() -> Iterator[Case]:

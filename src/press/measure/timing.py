@@ -41,6 +41,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
     environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
     profiled: bool = True
+    rounds: int | None = None  # at least, where it is not ``ROUNDS``
 
     def __str__(self) -> str:
         """Name the case for the terminal."""
@@ -72,7 +73,7 @@ def assert_same(name: str, contender: Contender, other: Contender, x: Tensor, mo
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
-    """Time all contenders of a case in turns, for ``seconds`` and at least ``ROUNDS`` rounds."""
+    """Time all contenders of a case in turns, for ``seconds`` and at least some rounds."""
     torch.manual_seed(0)
     x = torch.randn(case.size[:3], requires_grad=True)
     threads, made = torch.get_num_threads(), dict[str, Callable[[], None]]()
@@ -85,7 +86,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     }
     names, rounds, start = list(timers), 0, time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in names}
-    while rounds < ROUNDS or time.perf_counter() - start < seconds:
+    while rounds < (case.rounds or ROUNDS) or time.perf_counter() - start < seconds:
         turn = rounds % len(names)
         for name in names[turn:] + names[:turn]:
             times[name].append(timers[name].blocked_autorange(min_run_time=BLOCK).median)

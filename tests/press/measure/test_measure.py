@@ -59,6 +59,8 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (plan, "SIZES", (TINY,) * 3),
         (plan, "KEPT", ((1, 4), (3, 18))),
         (plan, "MASKS", ("none",)),  # below, each of them is compared
+        (plan, "TURNS", 2),
+        (plan, "ALONG", (5, 9)),
         (plan, "NEW", (5, 7)),
         (plan, "BEHIND", (4,)),
         (plan, "REACH", (9, 3)),
