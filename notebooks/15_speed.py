@@ -38,60 +38,51 @@ from annotated_book.measured import find  # gives you the cases of a section
 
 warnings.filterwarnings("ignore", message=".*nested tensors is in prototype stage")
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
-LONG = {"size": [1, 2048, 512, 8], "mode": "inference"}
-CALLS = {"memory": "returned", "weights": False} | LONG
-KINDS = {
-    "none": "no mask",
-    "causal": "causal mask",
-    "boolean": "booleans, (n, m)",
-    "floats": "floats, (n, m)",
-    "boolean, every head": "for every head",
-}
+RACES = ("one race", "fast path", "kernels", "twice as wide", "one query")
+RUN = measured.origin("one race")
+assert {measured.origin(race)["cpu"] for race in RACES} == {RUN["cpu"]}
+MACHINE = "{cpu}, torch {torch}, {date:.10}".format(**RUN)
+THREADS = f"{RUN['threads']} thread" + "s" * (RUN["threads"] > 1)
 
 
 # %% tags=["hide-input"]
-def bars(ax, rows: list[tuple[float, str, float, str]], unit: str) -> str:
-    """Draw a bar for each place, label, number and colour; return them in words."""
-    for y, _, value, hue in rows:
+def bars(ax, rows: list[tuple[float, str, list[float], str]], unit: str) -> str:
+    """Draw medians, and lines between quartiles: place, label, numbers, colour."""
+    for y, _, (low, value, high), hue in rows:
         ax.barh(y, value, 0.34 if y % 1 else 0.36, color=display.COLOURS[hue])
-        ax.text(value, y, f"\u2002{value:.0f}{unit}", va="center", fontsize=12)
-    ax.set(xticks=[], ylim=(rows[-1][0] + 0.3, -0.3))
+        ax.plot([low, high], [y, y], color="#808080", lw=2.5)
+        ax.text(high, y, f"\u2002{value:.0f}{unit}", va="center", fontsize=12)
+    most = max(times[2] for _, _, times, _ in rows)
+    ax.set(xticks=[], xlim=(0, 1.35 * most), ylim=(rows[-1][0] + 0.3, -0.3))
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=12, length=0)
-    return "; ".join(f"{label}: {value:.0f}{unit}" for _, label, value, _ in rows)
+    return "; ".join(f"{label}: {times[1]:.0f}{unit}" for _, label, times, _ in rows)
 
 
 # %% tags=["hide-input"]
-RUN = measured.load()["provenance"]
-MACHINE = "{cpu}, {threads} threads, torch {torch}, {date:.10}".format(**RUN)
-(asked,) = find("final class", **CALLS | {"weights": True, "mask": "none"})
-(turns,) = find("fast path", **LONG)
-found = {}
-for mask in KINDS:
-    (row,) = find("final class", mask=mask, **CALLS) + find(mask, mask=mask, **CALLS)
-    found[mask] = [row["milliseconds"][made] for made in ("PyTorch", "bare minimum")]
+(race,) = find("one race")
+took, per = race["milliseconds"], race["ratios"]
 steps = {
-    "as it comes": (asked["milliseconds"]["PyTorch"], "h"),
-    "need_weights=False": (found["none"][0], "h"),
-    "fast path off, too": (turns["milliseconds"]["fast path off"], "n"),
-    "the function": (found["none"][1], "n"),
+    "as it comes": ("none: class, weights", "h"),
+    "need_weights=False": ("none: class", "h"),
+    "fast path off, too": ("none: class, fast path off", "n"),
+    "the function": ("none: function", "n"),
 }
 drawing, (ax,) = display.panels(350, 160)
-rows = [(0.5 * y, x, time[MIDDLE], hue) for y, (x, (time, hue)) in enumerate(steps.items())]
+rows = [(0.5 * y, x, took[way], hue) for y, (x, (way, hue)) in enumerate(steps.items())]
 alt = "Milliseconds. " + bars(ax, rows, " ms")
-ax.set(xlim=(0, 160))
 ax.set_yticks([y for y, *_ in rows], steps)
 caption = (
     "b = 1, width e = 512, h = 8. The function has the class's projections around it. "
-    "Orange: on the fast path. Blue: off it, the first in a race of its own. "
-    f"Medians of seven rounds; {MACHINE}."
+    "Orange: on the fast path. Blue: off it. Medians, and grey lines from quartile to "
+    f"quartile, of one race of {race['rounds']} rounds; {THREADS} of {MACHINE}."
 )
 display.finish(drawing, name="which-call", alt=alt, caption=caption)
 
 # %% [markdown]
-# To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes 109 ms. Decline its weights, and it still takes
-# 100: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
-# which makes none: 56.
+# To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes @@took["none: class, weights"]@@ ms. Decline its weights, and it still takes
+# @@took["none: class"]@@: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
+# which makes none: @@took["none: class, fast path off"]@@.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -105,9 +96,11 @@ with torch.no_grad():
     )
     heads = F.scaled_dot_product_attention(*packed.permute(2, 0, 3, 1, 4))
     outputs.append(theirs.out_proj(heads.transpose(1, 2).flatten(2)))
+assert all(x["rounds"] >= 17 for section in RACES for x in find(section))
 for output in outputs[1:]:
     torch.testing.assert_close(output, outputs[0])
-assert turns["milliseconds"]["fast path off"][2] < turns["milliseconds"]["fast path"][0]
+assert per["none: class"]["none: class, fast path off"][2] < 0.8
+assert per["none: class"]["none: class, weights"][MIDDLE] < 1.25
 print("✓ As it comes, without weights, off the fast path, by the function: one output.")
 
 # %% [markdown]
@@ -171,13 +164,45 @@ caption = (
 display.finish(drawing, name="traffic", alt=alt, caption=caption)
 
 # %% [markdown]
-# Step by step, every score goes down to memory and comes up again; so does every weight. The
-# fused kernel takes a block of keys at a time, keeps a running sum, and forgets each block in the
+# The fused kernel takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
 # [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights, and without dropout,
 # [the book's class](07_multihead_attention.ipynb) trains on 2,048 tokens in a tenth of the memory, and on 4,096 in a twentieth.
+#
+# Which limit is yours? Make the heads twice as wide: that is twice the arithmetic, and as many thick arrows. A call that
+# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, and fewer FLOPs would not help it.
+
+# %% tags=["hide-input"]
+(wide,) = find("twice as wide")
+(one,) = find("one query")
+doubled = {
+    x: [wide["ratios"][x][f"{x}, 2 d"][MIDDLE]] for x in ("fused", "step by step")
+}
+title = "Heads twice as wide: times the time, n = 2,048"
+display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
+
+# %% [markdown]
+# Step by step, attention is nearer to memory-bound; fused, to compute-bound.
+#
+# While a model writes, each call has **one query**. Its weights are one row for each head, and cost next to nothing.
+# `nn.MultiheadAttention` is dear all the same: it keeps no keys and values, so it projects the whole text anew. A
+# [cache](21_cache.ipynb) keeps them:
+
+# %% tags=["hide-input"]
+ways = {
+    "keys kept, the function": "fused",
+    "keys kept, weights step by step": "step by step",
+    "the class, all tokens anew": "class",
+}
+decode = {name: [one["milliseconds"][way][MIDDLE]] for name, way in ways.items()}
+title = "One query behind 2,047 tokens"
+display.show(decode, columns=["ms"], decimals=".1f", corner="a call", title=title)
 
 # %% tags=["proof"]
+slower = [wide["ratios"][x][f"{x}, 2 d"] for x in ("fused", "step by step")]
+assert slower[0][0] > 1.5 > slower[1][2]
+assert one["ratios"]["fused"]["step by step"][MIDDLE] < 1.5
+assert one["ratios"]["fused"]["class"][0] > 5
 peaks = {row["name"]: row for row in measured.load()["memory"]}
 two, four = zip(
     *(peaks[name]["bytes"][:2] for name in ("final class, weights", "final class"))
@@ -193,38 +218,54 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # ## When does the fast path run?
 #
 # The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
-# step by step. How long does a call without weights take on it, if the same call off it takes 1?
+# step by step. The Python that it saves takes the same time at any length; what it writes grows with n². Which wins at
+# 512 tokens, without weights?
+#
+# <details name="short"><summary>The Python that it saves</summary>
+#
+# The other way round: eight heads of 512 tokens have two million weights.
+#
+# </details>
+# <details name="short"><summary>The weights that it writes</summary>
+#
+# Yes: eight heads of 512 tokens have two million.
+#
+# </details>
 
 # %% tags=["hide-input"]
-lasts = {}
-for row in sorted(find("fast path"), key=lambda row: row["size"][1]):
-    b, n, _, _ = row["size"]
-    ratio = row["ratios"]["fast path off"]["fast path"]
-    lasts[f"n = {n:,}, b = {b}"] = ratio
-drawing, (ax,) = display.panels(350, 150)
-for y, ratio in enumerate(lasts.values()):
-    ax.barh(y, ratio[MIDDLE], 0.6, color=display.COLOURS["h"])
-    ax.text(
-        max(ratio[MIDDLE], 1), y, f"\u2002{ratio[MIDDLE]:.2f}", va="center", fontsize=12
-    )
-ax.axvline(1, color="#808080", lw=1.5, ls="--")
-ax.set(xlim=(0, 2.3), ylim=(2.5, -0.5), xticks=[1])
-ax.set_xticklabels(["1, off the fast path"])
-ax.set_yticks(range(3), lasts)
-ax.tick_params(labelsize=12, length=0)
-alt = "; ".join(f"{size}: {ratio[MIDDLE]:.2f}" for size, ratio in lasts.items())
-display.finish(
-    drawing,
-    name="fast-path",
-    caption="Width e = 256 in the first row, 512 in the others.",
-    alt=f"Time on the fast path by time off it. {alt}.",
+curve = {row["size"][1]: row["ratios"] for row in find("fast path")}
+ends = {"boolean mask": ("on, mask", "off, mask", "h"), "no mask": ("on", "off", "n")}
+drawing, (ax,) = display.panels(350, 230)
+alt, start = "Time on the fast path by time off it. ", {}
+for name, (way, base, hue) in ends.items():
+    lows, middles, highs = zip(*(ratios[base][way] for ratios in curve.values()))
+    ink = display.COLOURS[hue]
+    ax.fill_between(list(curve), lows, highs, color=ink, alpha=0.2, lw=0)
+    ax.plot(list(curve), middles, color=ink, marker="o", ms=4)
+    ax.text(2200, middles[-1], name, fontsize=12, va="center")
+    lost = max((n for n, low in zip(curve, lows) if low <= 1), default=0)
+    start[name] = min(n for n in curve if n > lost)
+    said = "; ".join(f"n = {n:,}: {x:.2f}" for n, x in zip(curve, middles))
+    alt += f"{name.capitalize()}: {said}. "
+ax.axhline(1, color="#808080", lw=1.5, ls="--")
+ax.set_xscale("log", base=2)
+ax.set_xticks(list(curve)[::2], [f"{n:,}" for n in curve][::2])
+ax.minorticks_off()
+ax.set(xlim=(28, 6000), xlabel="tokens n", ylabel="on ÷ off", ylim=(0, None))
+ax.plot(
+    start["no mask"], 1, marker="|", ms=24, color=display.COLOURS["n"], mew=2, zorder=3
 )
+caption = (
+    "Time on the fast path ÷ time off it; b = 1, e = 512, h = 8, no weights. Shaded: from "
+    f"quartile to quartile. Without a mask, it is slower from n = {start['no mask']:,} on."
+)
+display.finish(drawing, name="fast-path", caption=caption, alt=alt)
 
 # %% tags=["proof"]
-short, middle, long = lasts.values()
-assert short[2] < 1 < middle[0]
-assert middle[2] < long[0]
-print("✓ Without weights, the fast path is faster at 128 tokens, slower at 512 and 2,048.")
+for ratios in list(curve.values())[-3:]:  # from 512 tokens on
+    assert ratios["off"]["on"][0] > 1
+    assert ratios["off"]["on"][2] < ratios["off, mask"]["on, mask"][0]
+print("✓ From 512 tokens on, the fast path is slower, and under a mask slower still.")
 
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
@@ -317,46 +358,54 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # ## What does a mask cost?
 #
 # A causal mask forbids nearly half of the scores. Give it to the class, in evaluation, without weights and on the fast path. How long does the call
-# take, after 100 ms without a mask?
+# take, after @@took["none: class"]@@ ms without a mask?
 #
-# <details name="causal"><summary>About 60 ms. There is less to do.</summary>
+# <details name="causal"><summary>Little more than half. There is less to do.</summary>
 #
-# For the function, yes: told by the flag, it skips blocks of keys in the future. The fast path computes every score first.
+# For the function it is less: told by the flag, it skips blocks of keys in the future. The fast path computes every score first.
 #
 # </details>
-# <details name="causal"><summary>About 100 ms. All is computed, and half of it thrown away.</summary>
+# <details name="causal"><summary>As long. All is computed, and half of it thrown away.</summary>
 #
 # So it is computed. But what throws it away is not the softmax that the class takes without a mask.
 #
 # </details>
-# <details name="causal"><summary>Nearly 200 ms.</summary>
+# <details name="causal"><summary>Half as long again, or more</summary>
 #
-# Right. The fast path computes every score first, and takes another softmax for a mask.
+# Right. The fast path computes every score first, and takes another softmax for a mask, a slow one.
 #
 # </details>
 
 # %% tags=["hide-input"]
-drawing, (ax,) = display.panels(350, 290)
+kinds = {
+    "no mask": ("none: class", "none: function"),
+    "causal": ("causal: class", "causal: function"),
+    "(n, m), booleans": ("booleans: class", "booleans: function"),
+    "… as floats": (None, "booleans: function, floats"),
+    "every head, booleans": ("every head: class", "every head: function"),
+    "… as floats, made once": (None, "every head: function, floats"),
+}
+drawing, (ax,) = display.panels(350, 330)
 rows = [
-    (y + shift, KINDS[mask] + who, time[MIDDLE], hue)
-    for y, (mask, pair) in enumerate(found.items())
-    for shift, who, time, hue in zip((0, 0.38), (", class", ", function"), pair, "hn")
+    (y + (shift if kinds[mask][0] else 0.19), mask + who, took[way], hue)
+    for y, mask in enumerate(kinds)
+    for shift, who, way, hue in zip((0, 0.38), (", class", ", function"), kinds[mask], "hn")
+    if way
 ]
 alt = "Milliseconds under each mask. " + bars(ax, rows, " ms")
-ax.set(xlim=(0, 340))
-ax.set_yticks([y + 0.19 for y in range(5)], KINDS.values())
+ax.set_yticks([y + 0.19 for y in range(6)], kinds)
 caption = (
     "Orange: the class, without weights, fast path on. Blue: the function, with the same "
     "projections. “Causal”: the class gets booleans, the function its flag alone. "
-    "“For every head”: booleans, each head with a mask of its own, at both."
+    "The race of the first chart."
 )
 display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
 
 # %% [markdown]
-# It takes 183. Only the floats are a close pair: the fast path takes no floats, so that call ran the function. Keep your booleans, and switch the path off:
-# the function takes 65 for them.
+# It takes @@took["causal: class"]@@, for that softmax. Keep your booleans, and switch the path off: then the class takes
+# @@took["booleans: class, fast path off"]@@.
 #
-# The dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
+# For the function, the dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
 # as the weights. So **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
 # is. It needs four axes: `bias[None]` if yours is (h, n, m).
 #
@@ -390,17 +439,28 @@ with torch.no_grad():
     torch.backends.mha.set_fastpath_enabled(True)
 assert FUSED in operations(module(), x, attn_mask=hidden, fast=False, **causal)
 assert FAST in operations(module(), x)  # with weights
-for mask, (by_class, by_function) in found.items():
-    assert by_class[MIDDLE] / by_function[MIDDLE] > 1.65 or mask == "floats"
-assert found["floats"][0][MIDDLE] / found["floats"][1][MIDDLE] < 1.1
 print(
     "✓ On the fast path, the flag alone gives the output without a mask; off it, an error."
 )
 
+# %% tags=["proof"]
+shares = {way: dict(parts) for way, parts in race["profile"].items()}
+assert shares["causal: class"]["_masked_softmax"] > 2 * shares["none: class"]["_softmax"]
+assert per["none: class"]["causal: class"][0] > 1.3
+assert per["none: function"]["causal: function"][2] < 1
+assert per["none: class"]["booleans: class, fast path off"][2] < 1
+assert shares["every head: function"]["where"] > 0.2
+assert "where" not in shares["every head: function, floats"]
+dear = [per["none: function"][f"every head: function{x}"] for x in ("", ", floats")]
+assert dear[0][0] > dear[1][2]
+assert dear[0][MIDDLE] > 1.15 * per["none: function"]["booleans: function"][MIDDLE]
+assert dear[1][MIDDLE] < 1.2
+print("✓ Each of these differences is one in both quartiles of its ratios.")
+
 # %% [markdown] name="which-kernel-runs"
 # ## When does the fused kernel refuse?
 #
-# Perhaps you call `F.scaled_dot_product_attention` yourself. It never returns weights. But where the fused kernel refuses
+# You call `F.scaled_dot_product_attention` yourself, and it is slow. Where the fused kernel refuses
 # a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
 
 # %% tags=["fold-input"]
@@ -435,41 +495,43 @@ layouts = {
 }
 usual = "(b, n, h, d).transpose(1, 2)"
 named = [usual, "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
-(race,) = find("kernels")
-ratios = race["ratios"]["(b, h, n, d)"]
-spent = [ratios[layout][MIDDLE] if layout in ratios else 1 for layout in layouts]
+ratios = find("kernels")[0]["ratios"]["(b, h, n, d)"]
+spent = {layout: f"{times[MIDDLE]:.1f}" for layout, times in ratios.items()}
 answers = {
-    name: [refusal(x, x, x), f"{ratio:.1f}"]
-    for name, x, ratio in zip(named, layouts.values(), spent)
+    name: [refusal(x, x, x), spent.get(layout, "1.0")]
+    for name, (layout, x) in zip(named, layouts.items())
 }
+biases = {"learnt bias": learnt, "learnt bias, detached": learnt.detach()}
+for name, bias in biases.items():
+    answers[name] = [refusal(q, q, q, attn_mask=bias), spent[name]]
 answers |= {
     "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
     "values of another width": [refusal(q, q, q[..., :32]), ""],
-    "a learnt bias": [refusal(q, q, q, attn_mask=learnt), ""],
 }
 for words in answers.values():
     short = words[0].partition(" Got ")[0].partition(", but got")[0]
     words[0] = short.replace("  ", " ") or "(nothing)"
-title = f"time: the first row is 1; n = 2,048, {RUN['renewed']['kernels']['cpu']}"
+title = "time: the first row is 1; n = 2,048"
 columns = ["PyTorch says", "time"]
 display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
 # A copy costs little, and a refusal much. Cut as (b, n, d, h), the d numbers of a
-# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`, though it copies them all. Three axes are refused, whatever they hold: write
+# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`. Three axes are refused, whatever they hold: write
 # `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. A learnt bias is refused without a reason, and
-# `torch.no_grad()` is no help: what counts is the bias's own `requires_grad`. In evaluation, `bias.detach()` is taken.
-
+# `torch.no_grad()` is no help: what counts is the bias's own `requires_grad`. Fewer heads of keys than of queries are taken, with
+# `enable_gqa=True` ([Fewer keys](22_fewer_keys.ipynb)).
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
+assert min(ratios[x][0] for x in ("(b * h, n, d)", "cut as (b, n, d, h)", "learnt bias")) > 1.5
+assert max(ratios[x][1] for x in ("cut so, then contiguous", "learnt bias, detached")) < 1.4
 seen = torch.ones(1, 16).bool()  # (b, m), True keeps
 for given in ({}, {"attn_mask": added}, {"is_causal": True}):
     assert not refusal(q, q, q, **given)
 assert not refusal(q, q, q, attn_mask=seen[:, None, None, :])
 assert refusal(q, q, q, dropout_p=0.1)
 assert refusal(q, q, q[..., :32])
-assert refusal(*[q[0]] * 3)
 with torch.no_grad():
     assert refusal(q, q, q, attn_mask=learnt)
     assert not refusal(q, q, q, attn_mask=learnt.detach())
@@ -488,8 +550,35 @@ for x in layouts.values():
     fused = "aten::" + FUSED in {op.name for op in ran.events()}
     assert fused == (not refusal(x, x, x))
 assert "dtype" in refusal(q, q, q, attn_mask=added.long())
-assert benchmark.Timer("pass").timeit(1).task_spec.num_threads == 1  # of a later section
 print("✓ It refuses these five, and takes the flag, floats, and floats made of booleans.")
+
+# %% [markdown]
+# ## How do I know that it helped?
+#
+# First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
+# uses one unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you
+# read the clock.
+#
+# Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
+# round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. Of five,
+# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty. (`make bench`, in this book's repository, runs this page's races on your Linux machine.)
+
+
+# %% tags=["proof"]
+def by_chance(n: int) -> float:
+    """Give the chance that of n = 4 k + 1 ratios at most k lie on one side of 1."""
+    return 2 * sum(math.comb(n, k) for k in range(n // 4 + 1)) / 2**n
+
+
+outcomes = list(itertools.product((0.9, 1.1), repeat=5))
+decided = [
+    len({x < 1 for x in statistics.quantiles(five, n=4, method="inclusive")}) == 1
+    for five in outcomes
+]
+assert sum(decided) / len(decided) == by_chance(5) == 3 / 8
+assert benchmark.Timer("pass").timeit(1).task_spec.num_threads == 1
+assert by_chance(17) < 1 / 20 < by_chance(13)
+print("✓ All outcomes of five rounds, counted one by one, give three of eight.")
 
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
@@ -506,33 +595,6 @@ print("✓ It refuses these five, and takes the flag, floats, and floats made of
 # PyTorch 2.11 and later asks cuDNN's fused kernel first, which wants 16 bits and takes masks ([why](https://github.com/huggingface/transformers/pull/48163); it can give [NaN](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients)). Sources:
 # [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
 # path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu).
-
-# %% [markdown]
-# ## How do I know that it helped?
-#
-# `make bench`, in this book's repository, runs this page's races on your machine (on Linux). For code of your own, first assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
-# uses one unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you
-# read the clock.
-#
-# Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
-# round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. Of five,
-# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty.
-
-
-# %% tags=["proof"]
-def by_chance(n: int) -> float:
-    """Give the chance that of n = 4 k + 1 ratios at most k lie on one side of 1."""
-    return 2 * sum(math.comb(n, k) for k in range(n // 4 + 1)) / 2**n
-
-
-outcomes = list(itertools.product((0.9, 1.1), repeat=5))
-decided = [
-    len({x < 1 for x in statistics.quantiles(five, n=4, method="inclusive")}) == 1
-    for five in outcomes
-]
-assert sum(decided) / len(decided) == by_chance(5) == 3 / 8
-assert by_chance(17) < 1 / 20 < by_chance(13)
-print("✓ All outcomes of five rounds, counted one by one, give three of eight.")
 
 # %% [markdown]
 # ## Exercises
