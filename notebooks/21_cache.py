@@ -631,8 +631,8 @@ display.show(rows, columns=[*WAYS, "wrong words"], corner="off by up to")
 # %% [markdown] name="prefill-and-decode"
 # ## Prefill and decode: predicted, then measured
 #
-# No H100 was at hand, so a processor puts the limit to the test (float32, two threads of the Intel Xeon of
-# [Speed](15_speed.ipynb)), with a language model of four layers as wide as SmolLM2-135M's. A call has two limits: bytes ÷
+# No H100 was at hand, so a processor puts the limit to the test (float32, two threads of an Intel Xeon; how to time a
+# call: [Speed](15_speed.ipynb)), with a language model of four layers as wide as SmolLM2-135M's. A call has two limits: bytes ÷
 # bandwidth, as above, and FLOPs ÷ what the processor does in a second. Predict: how much longer do 128 tokens at once take than a single one: 128 times, about 30 times, or less than ten?
 
 # %% tags=["fold-input"]
