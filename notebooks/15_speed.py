@@ -111,7 +111,7 @@ print("✓ As it comes, without weights, off the fast path, by the function: one
 # | it is slow because … | write instead |
 # |---|---|
 # | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you |
-# | the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switch it off |
+# | without weights, the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switch it off |
 # | [booleans for every head](#cell-id=the-price-of-a-mask) become floats in each call | the floats, made once; or a mask for all heads |
 # | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
 # | the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last contiguous |
@@ -170,8 +170,12 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights, and without dropout,
 # [the book's class](07_multihead_attention.ipynb) trains on 2,048 tokens in a tenth of the memory, and on 4,096 in a twentieth.
 #
+# On a CPU, travel is not even the larger part. Each call asks for new memory, here 134 MB<!-- setting --> for the weights, and the system
+# clears each page of it when it is first touched. One softmax of this size takes 111<!-- quoted --> ms into new memory, and
+# 34<!-- quoted --> into memory that is kept, `torch.softmax(scores, -1, out=kept)`. PyTorch keeps a GPU's memory between calls, so there the travel is what counts.
+#
 # Which limit is yours? Make the heads twice as wide: that is twice the arithmetic, and as many thick arrows. A call that
-# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, and fewer FLOPs would not help it.
+# takes twice as long is **compute-bound**. One that takes hardly longer is bound by something else, mostly by memory (**memory-bound**), and fewer FLOPs would not help it.
 
 # %% tags=["hide-input"]
 (wide,) = find("twice as wide")
@@ -181,7 +185,7 @@ title = "Heads twice as wide: times the time, n = 2,048"
 display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
 
 # %% [markdown]
-# Step by step, attention is nearer to memory-bound; fused, to compute-bound.
+# Fused, attention is nearly compute-bound. Step by step, it is not.
 #
 # While a model writes, each call has **one query**. Its weights are one row for each head, and cost little.
 # `nn.MultiheadAttention` is dear all the same: it keeps no keys and values, so it projects the whole text anew. A
@@ -459,7 +463,7 @@ dear = [per["none: function"][f"every head: function{x}"] for x in ("", ", float
 assert dear[0][0] > dear[1][2]
 assert dear[0][0] > per["none: function"]["booleans: function"][2]
 assert dear[1][0] < per["none: function"]["booleans: function, floats"][MIDDLE] < dear[1][2]
-print("✓ Each of these differences is one in both quartiles of its ratios.")
+print("✓ Each comparison comes out the same at both quartiles.")
 
 # %% [markdown] name="which-kernel-runs"
 # ## When does the fused kernel refuse?
