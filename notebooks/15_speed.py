@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Speed
 #
-# *Why is my attention slow on a CPU, what do I change, and how do I know?*
+# *Why is my attention slow on a CPU, and what do I change?*
 #
 # *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
