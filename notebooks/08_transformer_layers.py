@@ -14,7 +14,7 @@
 # Then three things go wrong. The people forget who they are; they never think for themselves; and once
 # that is put right, each round is louder than the one before. A **Transformer layer** is attention with a remedy for each: a
 # **residual connection**, a **feed-forward network** and **norms**. You get it in a dozen lines. Then comes
-# a surprise: with every remedy in its place, a model of such layers can still learn nothing at all.
+# a surprise: with every remedy in its place, a model of such layers can still get every answer wrong.
 
 # %% tags=["fold-input"]
 import copy
@@ -108,7 +108,7 @@ for attention in heard:
     left.append(apart(larger))
 assert left[5] > 0.1
 assert left[6] < 1e-3
-print("✓ Of the eight settings, the four that add keep the words apart, and no other does.")
+print("✓ Eight settings: which keep the words apart over eight rounds is as the text says.")
 
 # %% [markdown]
 # Nothing is left, and two of the three switches are no help, not even together. (Blue is above zero, orange
@@ -131,8 +131,7 @@ print("✓ Of the eight settings, the four that add keep the words apart, and no
 #
 # After a few rounds *it* has collected two things: whether it is an animal, and whether it is thirsty. Does it want
 # a drink? Only if both are true. Nobody else has to be asked for that; it is a conclusion, for the word to draw by
-# itself. Attention cannot draw it: a word that looks only at itself gets its own value back, which is the word times a
-# matrix. That makes sums of its numbers, and no *only if*.
+# itself. Attention is made for moving and mixing: as long as its weights stay the same, it makes sums of numbers, and no *only if*.
 #
 # Let a matrix draw the conclusion. Below are four answers to learn, and the best that any linear layer with a bias
 # can do (least squares). Would ten linear layers, one behind the other, come closer?
@@ -339,7 +338,7 @@ display.finish(
     name="how-loud",
     alt=f"Size of the numbers over 24 pairs of sublayers; at the end, {'; '.join(labels)}.",
     caption="A line is the middle of nine draws; a band reaches from the smallest to the "
-    f"largest. After 4 pairs, pre-LN is at {curves['pre-LN'][:, 4].median():.1f}.",
+    "largest.",
 )
 
 # %% [markdown]
@@ -356,9 +355,7 @@ rows = {name: shares.median(0).values[[8, 24]] for name, shares in left.items()}
 display.show(rows, columns=["after 8 pairs", "after 24"], corner="what differs", decimals=3)
 
 # %% [markdown]
-# With adding alone the words forget after all, only later. What attention adds is an average, nearly the same for all
-# words, and where it is large it buries what tells them apart. Post-LN divides both by the same number, so that is no help. With
-# pre-LN, what is added stays small beside a stream that has grown, and most of the words' own numbers outlast 24 pairs. [Noci et
+# With adding alone the words forget after all, only later. What attention adds is much the same for all words, and where it is large it buries what tells them apart. Post-LN divides both by the same number, so that is no help. With pre-LN, what is added stays small beside a stream that has grown, and a quarter of that share is left. [Noci et
 # al.](../docs/references.md#noci-2022) found such forgetting in post-LN stacks before training, and prevent it: the
 # deeper the stack, the smaller they make what is added.
 #
@@ -424,10 +421,9 @@ assert [ran(each, sentence) for each in (post_layer, pre_layer)] == [*layers.val
 print("✓ Both layers give what PyTorch's and the package's give: outputs and gradients.")
 
 # %% [markdown] name="why-the-norm-moved"
-# ## Every remedy in place, and nothing learned
+# ## Does the order matter?
 #
-# Does it matter to training which order you take? A script in the
-# repository (`make seeds`) has trained whole Transformers, with four layers that read and four that write, to write a
+# A script in the repository (`make seeds`) has trained whole Transformers, with four layers that read and four that write, to write a
 # row of letters backwards: 200 steps with Adam, at a learning rate that begins at 0.008<!-- setting --> and falls
 # to a tenth of it. That is high: the paper's, for a far larger model, never passes 0.0007<!-- quoted -->. Each dot is one of five seeds, and shows the **exact match**, the share of
 # sequences that the model writes without a single mistake. Who learns?
@@ -651,8 +647,7 @@ display.show(rows, columns=[*one.WORDS[5:], "·", "·"], corner="the mask is")
 # > the target attends to itself under a causal mask, then to the memory `(b, m, e)` under the padding
 # > mask of the source: queries come from the target, keys and values from the memory.
 # >
-# > The residual connection lets each word keep its own numbers (in deep stacks, pre-LN and small additions keep them
-# > best), the feed-forward network draws conclusions from what was
+# > The residual connection lets each word keep its own numbers, the feed-forward network draws conclusions from what was
 # > collected, and the norm keeps the numbers in bounds. A pre-LN stack needs a final norm. At a high learning rate,
 # > post-LN with 4+4 layers failed without warm-up; pre-LN learned.
 #

@@ -762,8 +762,10 @@ display.show(rows, columns=columns, corner="after 500 steps")
 # This is how they write, from the first seed:
 
 # %% tags=["hide-input", "words"]
-for setup in LEAKS:
-    print(f"{setup}: {' '.join(runs[setup][0]['sample'].split()[:18])} …")
+written = {
+    setup: [" ".join(runs[setup][0]["sample"].split()[:18]) + " …"] for setup in LEAKS
+}
+display.show(written, columns=["writes"], decimals="<")
 
 # %% tags=["proof"]
 for run in kept:

@@ -30,13 +30,13 @@ six = chapters.load("06_masks")
 sentence = ["cat", "drank", "milk", "pad"]
 
 # %%
-mask = torch.tensor([[1, 1, 1, 0]])   # (b, m), a tokenizer's attention_mask
-blocked = ~mask.bool()                # (b, m), the class's key_padding_mask
-allowed = mask.bool()[:, None, None]  # (b, 1, 1, m), the function's attn_mask
+attention_mask = torch.tensor([[1, 1, 1, 0]])   # (b, m), the tokenizer's
+blocked = ~attention_mask.bool()                # (b, m), the class's key_padding_mask
+allowed = attention_mask.bool()[:, None, None]  # (b, 1, 1, m), the function's attn_mask
 
 # %% tags=["hide-input"]
 forms = {
-    "mask: 1 = keep": mask,
+    "attention_mask: 1 = keep": attention_mask,
     "blocked: True = hide": blocked,
     "allowed: True = keep": allowed,
 }
@@ -68,7 +68,7 @@ outputs = {
     "the function, with blocked": F.scaled_dot_product_attention(x, x, x, blocked[:, None]),
 }
 seen = {name: display.Fate("", (out[0, 2] > 0).tolist()) for name, out in outputs.items()}
-wish = display.Handed("", [], sentence, mask[0].bool().tolist(), {}, {}, asks=2)
+wish = display.Handed("", [], sentence, attention_mask[0].bool().tolist(), {}, {}, asks=2)
 caption = "Struck through: not looked at. Filled: wrong."
 display.let_in(seen, wish, name="mixed-up", caption=caption)
 
@@ -78,13 +78,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(sentence)}))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer.enable_padding(length=4, pad_token="pad", pad_id=3)
-assert tokenizer.encode("cat drank milk").attention_mask == mask[0].tolist()
+assert tokenizer.encode("cat drank milk").attention_mask == attention_mask[0].tolist()
 right, same, mixed_up, wrong = outputs.values()
 torch.testing.assert_close(right, same)
-assert (right > 0).equal(mask.bool().expand(1, 4, 4))
+assert (right > 0).equal(attention_mask.bool().expand(1, 4, 4))
 assert mixed_up.equal(wrong)
 assert wrong[..., 3].eq(1).all()
-assert masks.as_blocked(mask, true_means="allowed").equal(blocked)
+assert masks.as_blocked(attention_mask, true_means="allowed").equal(blocked)
 print("✓ Each line hides pad; mixed up, the class and the function see pad alone.")
 
 # %% [markdown]

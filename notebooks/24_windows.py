@@ -184,9 +184,6 @@ assert of_many < 0.2 * seen["global first"][0]
 print("✓ In each of the six stacks, the lit tokens are those with a gradient.")
 
 # %% [markdown]
-# Here the image of the queue ends: each person can keep only one vector of what was heard, and a detail that nobody found
-# worth passing on is lost.
-#
 # ## A cache that forgets
 #
 # A query sees w − 1 keys before its own, so a [cache](21_cache.ipynb) need not keep more. A **rolling cache** drops the
@@ -232,7 +229,8 @@ for chunks in ([8], [4, 3, 1], [1] * 8):
 # Right, and it stays there. Keep this one key beside the window, and most of the damage is repaired.
 #
 # </details>
-#
+
+# %% [markdown]
 # The texts are the beginnings of 16 chapters of this book, 512 tokens of each. Each line has another cache: it keeps the
 # last 128 keys, or these and the very first, or all. Where a line is at 2, the perplexity is twice as large as with all
 # keys. (The losses are recorded; `make seeds ONLY=sinks TRAINED=1` measures them again.)
@@ -278,7 +276,7 @@ print(f"length of its value: {value:.2f} of the others'")
 # %% [markdown]
 # One key gets 24% of the weight, where an equal share would be less than a hundredth. And its value is about a third as
 # long as the others'. So a head that finds nothing looks there, and hands over little. When the first key is gone, the
-# softmax gives its weight to the others, with their longer values: the head shouts what it used to whisper.
+# softmax gives its weight to the others, with their longer values, and the head hands over what it used to leave out.
 #
 # So keep it. Here one key is enough: with the first four, the perplexity is 55 as well. Of four other models, Falcon, MPT
 # and Pythia needed one, too, and Llama-2 7B needed four [[Xiao et al., table 2](../docs/references.md#xiao-2023)].
@@ -524,8 +522,7 @@ display.finish(drawing, name="indexer", alt=alt, caption=caption)
 
 # %% [markdown]
 # Attention to all 131,072 keys would take 18,254 million multiplications. Indexer and attention to the chosen take 7% of
-# them, most for the indexer. The bytes that they read are still 22%. On the GPU of [The
-# cache](21_cache.ipynb#cell-id=bytes-over-bandwidth), arithmetic is the limit of the attention, and memory that of the
+# them, most for the indexer. The bytes that they read are still 22%. On an H100, as in [The cache](21_cache.ipynb#cell-id=bytes-over-bandwidth), arithmetic is the limit of the attention, and memory that of the
 # indexer. On paper that makes 16% of the time. (Servers keep both caches in 8 bits, with 132 bytes for a key of the
 # indexer and 656 for a latent [[Eight bits](../docs/references.md#eight-bits)].) In texts of up to 2,048 tokens the
 # indexer is only a cost. And prefill is **still quadratic**, since every query scores all earlier keys.

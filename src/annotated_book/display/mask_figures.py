@@ -251,7 +251,7 @@ output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN
         for title, (boxes, _) in flows.items()
     ]
     static = _draw_flows(flows, name=name, caption=caption)
-    return live(static, "way_of_the_nan", {"panels": panels}, room=(450, 850))
+    return live(static, "way_of_the_nan", {"panels": panels}, room=(450, 450))
 
 
 def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:

@@ -6,6 +6,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from annotated_attention import merge_heads, split_heads
 from annotated_book.exercises._exercise import Exercise, normal
 from annotated_book.exercises._values import whole_numbers
 
@@ -53,14 +54,6 @@ def _attend(split: Callable[..., Tensor], merge: Callable[[Tensor], Tensor]) -> 
     return attend
 
 
-def _split(x: Tensor, h: int) -> Tensor:
-    return x.unflatten(-1, (h, -1)).transpose(0, 1)
-
-
-def _merge(mixed: Tensor) -> Tensor:
-    return mixed.transpose(0, 1).flatten(1)
-
-
 def _reshaped(x: Tensor, h: int) -> Tensor:
     return x.reshape(h, len(x), -1)
 
@@ -71,7 +64,7 @@ def _reshaped_back(mixed: Tensor) -> Tensor:
 
 check_mended = Exercise(
     name="mended",
-    right=_attend(_split, _merge),
+    right=_attend(split_heads, merge_heads),
     praise=(
         "right, and so are the gradients. Split: cut each row, then heads in front. Merge: words "
         "in front, then side by side."
@@ -80,9 +73,9 @@ check_mended = Exercise(
         "both steps still lack their transpose. Together they pass the round trip, for a reshape "
         "keeps the reading order.": _attend(_reshaped, _reshaped_back),
         "the split is right. The merge takes all of head 1 before head 2: bring the words in front "
-        "first.": _attend(_split, _reshaped_back),
+        "first.": _attend(split_heads, _reshaped_back),
         "the merge is right. The split fills head 1 with the whole rows of the first words: cut "
-        "each row first.": _attend(_reshaped, _merge),
+        "each row first.": _attend(_reshaped, merge_heads),
         "the heads stay in the middle, so each word attends among its own heads and hears no "
         "other.": _attend(lambda x, h: x.unflatten(-1, (h, -1)), lambda mixed: mixed.flatten(1)),
         "that is one head as wide as the whole row.": lambda x, h: F.scaled_dot_product_attention(
@@ -90,7 +83,7 @@ check_mended = Exercise(
         ),
         "the features are dealt out to the heads in turn. A head has neighbours: the first d "
         "features belong to the first head.": _attend(
-            lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), _merge
+            lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), merge_heads
         ),
     },
     sizes=[{"n": 5, "h": 3, "d": 2}, {"n": 7, "h": 2, "d": 4}],
