@@ -249,9 +249,9 @@ print("✓ Each dot product depends on the distance alone, for all 100 positions
 # Before the clocks came it could not, and the clocks alone leave a tie.
 #
 # </details>
-# <details name="sides"><summary>It turns the clocks before it compares them.</summary>
+# <details name="sides"><summary>It compares them through its matrices.</summary>
 #
-# Right. Every query goes through $W_Q$ and every key through $W_K$, and these can turn a clock.
+# Right. Every query goes through $W_Q$ and every key through $W_K$. Only the clocks as they are come out even.
 #
 # </details>
 
@@ -259,7 +259,7 @@ print("✓ Each dot product depends on the distance alone, for all 100 positions
 # ## A shift is a rotation
 #
 # Between two clocks stands $W_Q W_K^\top$, which each head
-# learns. Say it moved every clock back by one word: then *drank* would ask as if it stood where *cat* stands.
+# learns. What could it be? Say it moved every clock back by one word: then *drank* would ask as if it stood where *cat* stands.
 # Is there one matrix that does this at every position? Ask least squares, which knows neither sines nor clocks, and
 # give it 400 positions. (Positions are rows, so the matrix stands on their right.) Of its 8 × 8 numbers, how many are
 # not zero?
@@ -307,29 +307,38 @@ display.show([alike, turned], ["as it is", "turned back"], words, corner="drank 
 
 # %% [markdown]
 # The tie is gone, and the cat wins. For this the authors chose sines and cosines: so a model, they guess, easily
-# learns to look *at a certain distance*. Has ours? Here are the weights of *drank* in the layer that named all drinkers, averaged
-# over the 56 sentences:
+# learns to look *at a certain distance*. (A head of width d can turn d/2 clocks in this way.) Has ours? In its sentences, *drank* stands third. Now start all
+# clocks five places later: the words stand as far from each other as before. How many of the drinkers does the layer name?
+#
+# <details name="later"><summary>All: no distance has changed.</summary>
+#
+# So it would be if it had learned a distance.
+#
+# </details>
+# <details name="later"><summary>Far fewer.</summary>
+#
+# Right. It has learned a *place*: the drinker always stood second, and no sentence asked for more.
+#
+# </details>
+
 
 # %% tags=["fold-input"]
-stamped = table(STORIES) + clocks  # (56, 4, 24)
-_, weights = layer.self_attn(stamped, stamped, stamped, average_attn_weights=False)
-shares = weights[:, :, 2].detach()  # (56, 4, 4), sentence, head and key
-heads = [f"head {h + 1}" for h in range(4)]
-display.show(shares.mean(0), heads, ["the", "drinker", "drank", "drink"], heat=True)
+@torch.no_grad()
+def named_from(table: nn.Module, layer: nn.Module, start: int) -> float:
+    """Give the share of drinkers that the layer names if the clocks start at a place."""
+    places = sinusoidal_code(start + 4, 24)[start:].float()  # (4, 24)
+    drank = layer(table(STORIES) + places)[:, 2]             # (56, 24)
+    return ((drank @ table.weight.T).argmax(-1) == STORIES[:, 1]).float().mean().item()
 
-# %% tags=["proof"]
-assert (shares[:, [0, 3]].argmax(-1) == 1).all()
-packed = layer.self_attn.in_proj_weight[:48]
-w_q, w_k = packed.unflatten(0, (2, 4, 6)).mT  # those of all heads
-by_clock = (clocks @ w_q @ w_k.mT @ clocks.T)[:, 2]  # (4, 4), head and key
-assert (by_clock[[0, 3], 1] > by_clock[[0, 3], 3]).all()
-print(
-    "✓ The drinker gets most of heads 1 and 4 in every sentence;"
-    " by the clocks alone, too, more than the drink."
-)
+
+starts = {start: [named_from(table, layer, start)] for start in (0, 1, 2, 5)}
+assert starts[0][0] > 0.95
+assert starts[5][0] < 0.6
+display.show(starts, columns=["drinkers named"], corner="clocks start at")
 
 # %% [markdown]
-# Heads 1 and 4 have learned to look at the word before *drank*, whatever it is.
+# The rotation was there to be learned. What a layer learns of it depends on what its texts ask for. So train with texts that begin
+# at many places, or let [distance alone enter the scores](20_positions.ipynb).
 
 # %% [markdown]
 # ## Adding the position
@@ -532,8 +541,7 @@ display.whole_transformer(
 #
 # *Medium, 6 minutes.* Connect them, from this picture. `encode` is its green half, `decode` its blue half up to the
 # scores, and what passes from one to the other is the memory. An encoder layer takes `(x, padding)`, a decoder layer
-# `(x, memory, padding)`, and both give the next `x`; `padding` is True where `src` is padding. (What is written needs no
-# such mask: its padding stands on the right, where the causal mask inside the layer hides it.)
+# `(x, memory, padding)`, and both give the next `x`; `padding` is True where `src` is padding. (What is written needs no such mask: its padding stands on the right, where the causal mask inside the layer hides it. In training it also has to stay out of the loss, by `ignore_index`; here all answers are equally long.)
 
 
 # %% tags=["exercise"]
@@ -903,8 +911,7 @@ exercises.transformer.check_greedy_until_end.folded(greedy_until_end)
 # %% [markdown]
 # ## What you have now
 #
-# You have written the Transformer, from token ids to scores, and it answers. Without clocks it can only toss a coin for who drank; with them, it can turn the
-# hands, and look before or behind.
+# You have written the Transformer, from token ids to scores, and it answers. Without clocks it can only toss a coin for who drank; with them, it knows.
 #
 # > **In short.** Without a mask, attention does not know the order of words, so each word carries
 # > its position:

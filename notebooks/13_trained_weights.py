@@ -249,6 +249,7 @@ print("✓ Of the two, only the rival turns with the last word. In the passive, 
 # %%
 import math
 import random
+import re
 
 NOUNS = """
 king queen boy girl man woman father mother son daughter brother sister
@@ -426,21 +427,12 @@ assert [*chosen.values()] == [(1, 3), (3, 1), (3, 1)]
 WORDS = {"by grammar": "grammar", "by knowledge": "knowledge"}
 caption = "Left: the head's map. Blue: hits. Grey: the control's. Bars: 95 % intervals."
 found = {asked: judged[test] for asked, test in WORDS.items()}
+assert hits.max() == 23  # by knowledge, of all heads
 display.trials(found, name="words-that-belong-together", caption=caption)
-
-# %% tags=["proof", "needs-weights"]
-below, expected = 0.0, 0.0
-for k in range(40):
-    below += math.comb(40, k) / 2**40  # a coin has at most k of 40
-    expected += 1 - below**72  # the best of 72 coins has more
-assert hits.max() == 23 < 27 < expected < 27.5
-print(
-    f"✓ The best of 72 coins has {expected:.0f} of 40 on average; no head has more than 23."
-)
 
 # %% [markdown]
 # Our head finds the noun in 45 of 48 new sentences, where a coin between the two nouns finds 24. The rival has 23 of 40,
-# where a coin has 20. No other head has more, and the best of 72 coins would have 27. So the one that looked clever is not
+# where a coin has 20. No other head has more. So the one that looked clever is not
 # shown to be better than a coin. (Forty sentences can miss a weak skill.)
 #
 # And ours has passed. Does it know who is meant?
@@ -694,8 +686,7 @@ display.heads_table(columns)
 # in 38, and a coin in 24. So it seems to know.
 #
 # Now take something away. Silence all 72 heads: each hands every word the same, its average. Shuffle the words. Leave only
-# "because she was late", without king or queen. At last, give "the king and the queen passed her", where *her* cannot be
-# the queen. How often is *the queen was late* nearer now? **Guess each bar.**
+# "because she was late", without king or queen. Give "the king and the queen passed her", where *her* cannot be the queen. At last, print the answer: "the king passed the queen because the queen was late". How often is *the queen was late* nearer now? **Guess each bar.**
 
 # %% tags=["fold-input"]
 asking = chapters.load("11_questions_to_heads")
@@ -734,7 +725,14 @@ short = [" ".join(x[-4:]) for x in cases]
 rows["only “because she was late”"] = sum(nearer(model, people, short))
 these = sum(nearer(model, people, [plain(text) for text in cannot]))
 rows["“the king and the queen passed her”"] = these
-assert rows["the whole model"] == 38 < min([*rows.values()][1:])
+written = []  # the noun that fits in the pronoun's place
+for text in people:
+    noun = next(word[1:] for word in text.split() if word[0] == "+")
+    written.append(re.sub(r"\?\w+", f"the {noun}", text))
+assert "?" not in "".join(written)
+printed = sum(nearer(model, people, [plain(text) for text in written]))
+rows["“… because the queen was late”"] = printed
+assert rows["the whole model"] == printed == 38 < min([*rows.values()][1:-1])
 assert rows["all 72 heads silenced"] == 48
 
 # %% tags=["needs-weights", "fold-input"]
@@ -748,7 +746,7 @@ caption += f"he {sum(he)} of {len(he)}, she {she} of {len(he)}."
 display.more_or_less(rows, len(people), chance=24, name="who-was-late", caption=caption)
 
 # %% [markdown]
-# Every bar is longer. Without any attention it is all 48: the sentence's vector is then a mean of words that have not seen
+# Every bar is longer but the last: where the answer is printed, the model still finds it only 38 times. Without any attention it is all 48: the sentence's vector is then a mean of words that have not seen
 # each other, and one of these words is *she*. Even "the king and the queen passed her" is nearer to *the queen was late*,
 # in 45 of 48.
 #

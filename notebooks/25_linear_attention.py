@@ -3,7 +3,7 @@
 #
 # *What if a model kept one page of notes, and no keys at all?*
 #
-# *10 minutes and 5 of exercises. Afterwards you can write linear attention and the gated delta rule, and say what a
+# *11 minutes and 5 of exercises. Afterwards you can write linear attention and the gated delta rule, and say what a
 # state forgets.*
 #
 # You read a long novel, and may keep one page of notes. A [cache](21_cache.ipynb) keeps the novel instead: a key and a
@@ -121,7 +121,7 @@ print("✓ Token by token, the state gives what all scores at once give.")
 # Now the kitten can be explained. The product of its key and the cat's is 0.6, so before anything is told of the
 # kitten, the page has 0.6 of it in the hall. Erasing these 0.6 under the kitten's key takes 0.6 of them from the cat:
 # 1 − 0.6 · 0.6 = 0.64 is left in the hall. Then 1 is written to the kitchen, and 0.6 of that is the cat's, too. With a β
-# of 0.3<!-- setting -->, all answers are weaker, but the kitten takes less from the cat: the hall leads by 0.08, not 0.04. The milk's
+# of 0.3<!-- setting -->, all answers are weaker, but the kitten takes less from the cat, and the hall leads by more. The milk's
 # key is at a right angle to both, so no cat and no kitten changes it. Only the gate lets it fade.
 #
 # Erasing and writing together add β times the key times the difference v − k S̄. That is **one step of gradient descent, of

@@ -752,8 +752,7 @@ alt += "heads silent, and stays high with the induction heads silent."
 display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 
 # %% [markdown]
-# In the first half there is nothing to copy, and silencing the ten changes nothing. (Random tokens are no text: the model does
-# worse on them than one that knows nothing, 10.8.) In the second half the loss falls
+# In the first half there is nothing to copy, and silencing the ten changes nothing. (Random tokens are no text: on them the model does worse than one that knows nothing.) In the second half the loss falls
 # steeply, and without the ten it falls little. Ten others cost far less. So these heads copy, and the model needs them
 # for it.
 #

@@ -434,7 +434,7 @@ def more_or_less(data):
         right += (each > count) == (i == 0)
         found = f"{what}: {each}, you said {says}"
         shown += [what, str(each)]
-    yield done, [f"{found}. Right: {right} of 4."], {".aa-stage svg text": shown}
+    yield done, [f"{found}. Right: {right} of {len(others)}."], {".aa-stage svg text": shown}
 
 
 def own_sentence(data):
