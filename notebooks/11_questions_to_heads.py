@@ -107,8 +107,7 @@ display.storyteller(
 # Each has a **twin**, which differs in the quality alone, so that the other one is meant: *thirsty* and *sweet* above. The
 # likeliest next word is the answer: the one meant, the other one, or a third word.
 #
-# Whoever cannot tell a question from its twin is right in one and wrong in the other. So **no choice is left** where the
-# other one is named as often as the one meant: below, blue and orange are equally long.
+# Whoever cannot tell a question from its twin is right in one and wrong in the other. Then the other one is named as often as the one meant: below, blue and orange are equally long.
 
 
 # %% tags=["fold-input"]
@@ -406,7 +405,7 @@ with without(model, "2.2"):
 print("✓ Without that head, each third word is of the right kind: a drink for a drink.")
 
 # %% [markdown]
-# Without 1.1, which reads the quality, no choice is left: all 192 answers are the one who acts. Without 2.2 the
+# Without 1.1, which reads the quality, all 192 answers are the one who acts. Without 2.2 the
 # answer hardly ever changes sides. A third word comes instead, and always of the right kind: *juice* for *milk*.
 #
 # So 1.1 **decides**, and 2.2 only **names**, like the *name movers* in the best known study of this kind, of GPT-2 (**IOI**,
@@ -687,37 +686,59 @@ print("✓ Said of who is feared, “sweet” calls up food, “fresh” a drink
 # *something to eat or drink*, and names it. No story holds such a text, so no loss could have warned you.
 
 # %% [markdown] name="another-value"
-# ## What speaks in its place
+# ## What the likeliest word hides
 #
-# Each of the two models has a head without which no choice is left: 1.1 in the first, 2.1 in the second. But a silenced head still
-# says something: its mean over all words. Let it say zero instead, or its mean *at the same place* of the same questions:
+# Each of the two models has a head without which the other one is named as often as the one meant: 1.1 in the first, 2.1 in the
+# second. But the likeliest word is only the winner. How far is the one meant ahead of the other, in logits? On average over the
+# 192 questions, a mere liking for one of the two cancels, for in the twin it counts the other way. And let the
+# silenced head say other things than its mean over all words: zero, or its mean *at the same place*. What will be left of the lead?
+#
+# <details name="lead"><summary>Nothing, in both models.</summary>
+#
+# In the first, nearly. In the second, a quarter.
+#
+# </details>
+# <details name="lead"><summary>Something, in one of the two.</summary>
+#
+# Right: in the second, a quarter.
+#
+# </details>
+
 
 # %% tags=["fold-input"]
-groups = {}
+@torch.no_grad()
+def lead(model: nn.Module, asked=ASKED) -> float:
+    """Give how far the one meant is ahead of the other in logits, on average."""
+    logits = model(ten.as_ids([text.split() for text, *_ in asked]))[:, -1]  # (b, v)
+    two = torch.tensor([[ten.WORDS.index(word) for word in each[1:3]] for each in asked])
+    return (logits.gather(1, two) @ torch.tensor([1.0, -1.0])).mean().item()
+
+
+rows = {}
 for each, head, name in ((model, "1.1", "first"), (second, "2.1", "second")):
-    bars = groups[f"{name} model, without {head}"] = {}
-    mean = means_of(each)
-    for what in ("zero", "mean", "mean at its place"):
-        here = said(each, ASKED).mean(2) if "place" in what else mean
-        with without(each, head, values=here * (what != "zero")):
-            bars[what] = named(each)
-display.kinds_of_answers(groups, name="other-fillers")
+    mean, place = means_of(each), said(each, ASKED).mean(2)
+    row = rows[f"{name} model, {head}"] = [lead(each)]
+    for values in (0 * mean, mean, place):
+        with without(each, head, values=values):
+            row.append(lead(each))
+columns = ["untouched", "zero", "its mean", "mean at its place"]
+display.show(rows, columns=columns, corner="the head says", decimals=1)
 
 # %% tags=["proof"]
-for bars in groups.values():
-    for what, (meant, other, _) in bars.items():
-        assert meant - other > 0.1 if "place" in what else abs(meant - other) < 0.05
-print("✓ With its mean at its place, some of the choice survives in both models.")
+first, then = ([x / row[0] for x in row[1:]] for row in rows.values())
+assert max(first) < 0.12 < 0.2 < min(then) < max(then) < 0.32
+print(
+    "✓ In the first model less than an eighth of the lead is left, in the second a quarter."
+)
 
 # %% [markdown]
-# With the last filler the one meant wins again: 0.57 against 0.38, and 0.69 against 0.31. So *no choice is left* is true of a head
-# **and of what speaks in its place**.
+# Without 2.1 the second model still prefers the one meant, whatever speaks in the head's place. The other one wins as often
+# only because some words are liked more than others. So *one head decides* fits the first model, and not the second.
 
 # %% [markdown] name="three-more"
 # ## Five models
 #
-# Stay with the mean over all words. `make seeds` has trained three more models. In how many of the three is there a head
-# without which no choice is left, about things and between animals? Choose, then press your way through all five.
+# `make seeds` has trained three more models. Count winners again, and silence heads by their mean over all words. In how many of the three is there a head without which the other one is named as often as the one meant, about things and between animals?
 #
 # <details name="seat"><summary>In all three.</summary>
 #
@@ -726,7 +747,7 @@ print("✓ With its mean at its place, some of the choice survives in both model
 # </details>
 # <details name="seat"><summary>In none.</summary>
 #
-# Right. Some choice is left in each, whichever head you silence.
+# Right. Whichever head you silence, one of the two still wins more often.
 #
 # </details>
 
@@ -774,7 +795,9 @@ for (each, head), asked in itertools.product(
     assert blanked(each, -4, asked)[0] < 0.55
     with without(each, head):
         assert len({*named(each, asked)[:2]}) == 1
-print("✓ In each of the three, no head has all the choice about things and about animals.")
+print(
+    "✓ In each of the three, whichever head is silenced, the one meant still wins more often."
+)
 
 # %% [markdown]
 # So *one head decides* was a sentence about two files of numbers.
@@ -845,7 +868,7 @@ exercises.questions_to_heads.check_patched.folded(patched)
 # > merged = heads.flatten(-2)                      # (b, n, h * d)
 # > ```
 # >
-# > Three things mislead: a bright line, leading questions, and what speaks in the silenced head's place. Ask a
+# > Three things mislead: a bright line, leading questions, and the likeliest word, which hides what is left. Ask a
 # > second set, and more seeds than two.
 #
 # *It* never knew what it meant. Asked about a thing, the word that speaks looked it up at the quality: in four models in

@@ -40,7 +40,6 @@ _HOMES = {
     "heads_at_work": "live_figures.heads_at_work",
     "heads_map": "many_heads",
     "heads_table": "many_heads",
-    "kinds_of_answers": "patching",
     "layers": "layer_drawings",
     "learns": "live_figures.learns",
     "live": "_live",

@@ -1,63 +1,14 @@
-"""What is answered, and on which way the answer came."""
+"""On which way an answer came."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import atan2, degrees
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from annotated_book.display._html import Output
 from annotated_book.display.plots import COLOURS, FAINT, finish, panels
-
-_KINDS = (("the one meant", "n"), ("the other", "h"), ("a third word", "b"))
-
-
-def kinds_of_answers(
-    shares: Mapping[str, Mapping[str, Sequence[float]]], *, name: str, caption: str = ""
-) -> Output:
-    """Draw what is answered as a bar of three parts: the one meant, the other, a third word.
-
-    A dashed line marks one half, up to which a coin is right.
-
-    Args:
-        shares: for each group's title, the three shares under the name of each bar.
-        name: the figure's name, see ``finish``.
-        caption: HTML under the figure.
-    """
-    longest = max(len(bar) for bars in shares.values() for bar in bars)
-    left, wide = max(6.5 * longest, 100), 204
-    rows = sum(len(bars) + 0.9 * bool(title) for title, bars in shares.items())
-    drawing, (ax,) = panels(left + wide + 10, 27 * rows + 46)
-    ax.set(xlim=(-left / wide, 1.03), ylim=(rows - 0.1, -1.5))
-    ax.axis("off")
-    for (kind, letter), (x, ha) in zip(
-        _KINDS, ((-0.3, "left"), (0.44, "center"), (1, "right")), strict=True
-    ):
-        look: dict[str, Any] = {"color": COLOURS[letter], "fontsize": 12, "va": "center"}
-        ax.text(x, -1, kind, ha=ha, fontweight="bold", **look)
-    told, y = [], 0.0
-    for title, bars in shares.items():
-        if title:
-            ax.text(0, y, title, va="center", fontsize=12)
-            y += 0.9
-        ax.plot([0.5, 0.5], [y - 0.5, y + len(bars) - 0.5], color=FAINT, ls="--", lw=1)
-        for bar, parts in bars.items():
-            ax.text(-0.03, y, bar, ha="right", va="center", fontsize=12)
-            start = 0.0
-            for part, (_, letter) in zip(parts, _KINDS, strict=True):
-                look = {"facecolor": COLOURS[letter], "alpha": 0.55, "linewidth": 0}
-                ax.add_patch(Rectangle((start, y - 0.36), part, 0.72, **look))
-                if part > 0.15:
-                    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 12}
-                    x = start + part / 2
-                    x += 0.13 * (abs(x - 0.5) < 0.1)  # beside the dashed line
-                    ax.text(x, y, f"{part:.2f}", **style)
-                start += part
-            each = (f"{kind} {part:.2f}" for (kind, _), part in zip(_KINDS, parts, strict=True))
-            told.append(f"{f'{title}, ' * bool(title)}{bar}: {', '.join(each)}")
-            y += 1
-    return finish(drawing, name=name, alt=f"{'; '.join(told)}.", caption=caption)
 
 
 def way_of_an_answer(
