@@ -3,7 +3,7 @@
 #
 # *How does a model know which word comes first?*
 #
-# *16 minutes and 14 of exercises. Afterwards you have written the whole Transformer, and can say how it
+# *17 minutes and 14 of exercises. Afterwards you have written the whole Transformer, and can say how it
 # knows the order of words.*
 #
 # > the cat drank milk
