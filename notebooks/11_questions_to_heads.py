@@ -795,9 +795,7 @@ for (each, head), asked in itertools.product(
     assert blanked(each, -4, asked)[0] < 0.55
     with without(each, head):
         assert len({*named(each, asked)[:2]}) == 1
-print(
-    "✓ In each of the three, whichever head is silenced, the one meant still wins more often."
-)
+print("✓ In the three, whichever head is silenced, the one meant wins more often.")
 
 # %% [markdown]
 # So *one head decides* was a sentence about two files of numbers.
