@@ -3,7 +3,7 @@
 // words: n of them; h, d: heads, width of a head; follow: the number that is lit to begin with
 // split, merge: whether each has its transpose to begin with
 import { calm, element, readout, slider, svg } from "./host/figure.js";
-import { HALO, label } from "./host/panel.js";
+import { label } from "./host/panel.js";
 
 const WAYS = ["Both wrong", "Wrong split", "Wrong merge", "The right way"];
 
@@ -76,7 +76,7 @@ export default {
 
 const [WIDE, HIGH, LEFT, GAP, TOPS] = [44, 30, 52, 26, [22, 184, 344]];
 
-// The input, the heads side by side under it, the result under them, and the way of one number.
+// The input, the heads side by side under it, the result under them, and where one number is in each.
 function drawBlocks(words, { n, h, d }, spell, choose) {
   const [width, lane] = [h * d, (h - 1) * GAP];
   const [right, high] = [LEFT + WIDE * width + lane, HIGH * n];
@@ -96,15 +96,13 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
     rx: 6,
   };
   const room = svg("rect", { ...band, fill: "none", "stroke-dasharray": "5 4" });
-  const note = label("", right / 2 + 2, TOPS[1] - 28, { style: HALO });
+  const note = label("", right / 2 + 2, TOPS[1] - 28);
   const middle = LEFT + (right - LEFT) / 2;
-  const under = label("the result", middle, TOPS[2] - 8, { style: HALO });
+  const under = label("the result", middle, TOPS[2] - 8);
   const titles = [label("x", middle, 14), under];
   for (let i = 0; i < h; i++) {
     const at = LEFT + i * (WIDE * d + GAP) + (WIDE * d) / 2;
-    titles.push(
-      label(`head ${i + 1}`, at, TOPS[1] - 8, { fill: `var(--aa-${"hd"[i % 2]})`, style: HALO }),
-    );
+    titles.push(label(`head ${i + 1}`, at, TOPS[1] - 8, { fill: `var(--aa-${"hd"[i % 2]})` }));
   }
   const named = TOPS.flatMap((top) =>
     words.map((word, i) =>
@@ -123,13 +121,12 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
       return { cell, box, text, corner };
     }),
   );
-  const line = svg("path", { fill: "none", stroke: "var(--aa-h)", "stroke-width": 2.5 });
   const frame = { width: WIDE - 2, height: HIGH - 2, fill: "none", "stroke-width": 3 };
   const lit = TOPS.map(() => svg("rect", { ...frame, stroke: "var(--aa-h)" }));
   const all = cells.map((each, i) =>
     svg("g", { class: `aa-block-${i}` }, ...each.map(({ cell }) => cell)),
   );
-  root.append(room, line, note, ...titles, ...named, ...all, ...lit);
+  root.append(room, note, ...titles, ...named, ...all, ...lit);
   root.setAttribute("fill", "currentColor");
   let now;
   const show = (made, wrong, name) => {
@@ -152,13 +149,6 @@ function drawBlocks(words, { n, h, d }, spell, choose) {
   };
   const light = (number) => {
     const ways = now.map((made, step) => spot(step, made.indexOf(number)));
-    // In beside its column, out on the other side, so that it crosses no number.
-    const path = ways.map(([x, y], step) => {
-      const middle = y + HIGH / 2 - 1;
-      const into = step ? `L${x - 1} ${TOPS[step]}V${middle}` : "";
-      return step < 2 ? `${into}M${x + WIDE - 1} ${middle}V${TOPS[step] + high}` : into;
-    });
-    line.setAttribute("d", path.join(""));
     cells.forEach((each, step) =>
       each.forEach(({ cell }, place) =>
         cell.classList.toggle("aa-lit", now[step][place] === number),
