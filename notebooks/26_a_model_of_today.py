@@ -761,29 +761,98 @@ display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 # number, to see what was wrong.
 
 # %% [markdown] name="what-this-class-lacks"
-# ## What this class lacks
+# ## What models have made of this block
 #
-# This model has neither windows nor experts. What do well-known open models have besides? Each heading leads to its chapter. *3 in 4* counts layers; a state
-# fades by one gate *per head* or one *per feature*.
+# Eight well-known open models have come since. Which part of a Llama does each of their blocks still have?
 #
-# | | [window](24_windows.ipynb#cell-id=three-keys-each) | [learned sink](24_windows.ipynb#cell-id=the-key-that-must-stay) | [output gate](24_windows.ipynb#cell-id=the-key-that-must-stay) | [state](25_linear_attention.ipynb#cell-id=the-delta-rule) | [indexer](24_windows.ipynb#cell-id=sparse-attention) | [MLA](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue) | experts |
-# |---|---|---|---|---|---|---|---|
-# | Gemma 3, 2025 | 1,024, 5 in 6 | – | – | – | – | – | – |
-# | gpt-oss, 2025 | 128, 1 in 2 | yes | – | – | – | – | 4 of 128 |
-# | Qwen3-Next, 2025 | – | – | yes | 3 in 4, per head | – | – | 10 of 512 |
-# | Kimi Linear, 2025 | – | – | state only | 3 in 4, per feature | – | yes | 8 of 256 |
-# | DeepSeek-V3.2, 2025 | – | – | – | – | 2,048 | yes | 8 of 256 |
-# | GLM-5, 2026 | – | – | – | – | 2,048 | yes | 8 of 256 |
-# | Qwen3.5 35B, 2026 | – | – | yes | 3 in 4, per head | – | – | 8 of 256 |
-# | DeepSeek-V4 Flash, 2026 | 128, in all | yes | – | – | 512 compressed | [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head) | 6 of 256 |
-# | **this class** | **yes** | – | – | – | – | – | – |
+# <details name="still"><summary>The rotation of queries and keys</summary>
 #
-# A *learned sink* is a number in the softmax of each head; the sink that you kept above was a key of the text. V4's
-# indexer chooses among *compressed* entries, each for 4 tokens. The table leaves out much: QK-norm, layers without rotation, V4's second
-# compression, the way it adds to the stream. And two things have no chapter in this book. In a mixture of
-# **experts**, one more expert mostly serves all tokens, besides the few that a token is sent to. Layers with a state
-# first mix each token with the three before it, by a short convolution. (The book's tests
-# compare the rows with the configurations in `transformers`. The rows of Gemma 3 and gpt-oss are their largest models.)
+# Kimi Linear rotates nothing, and layers with a state have no rotation, either.
+#
+# </details>
+# <details name="still"><summary>Attention to all keys before</summary>
+#
+# In DeepSeek-V3.2, GLM-5 and DeepSeek-V4, no layer has it.
+#
+# </details>
+# <details name="still"><summary>A norm before each of its two parts</summary>
+#
+# Right. All else has been exchanged somewhere, the plain sum included: V4 keeps four streams, and mixes them.
+#
+# </details>
+
+# %% [markdown]
+# Press a model. Its strip has a piece for each layer: press one, or move the slider. In its block, what Llama lacks is orange:
+
+# %% tags=["fold-input"]
+DELTA = "short convolution; keys of length 1; a state, one gate a head; output gate"
+GATED = "GQA, 8 to 1; QK-norm; RoPE on 1/4; all keys; output gate"
+WIDE = "one wide KV head; QK-norm; RoPE on 1/8; the last 128 keys; "
+ENDS = "learned sink; 4 streams, mixed"
+OF_256 = "8 of 256 experts; 1 for all tokens"
+MODELS = {
+    "Llama 3.1 8B, 2024": display.Model(
+        "a" * 32, {"a": "GQA, 4 to 1; RoPE; all keys"}, "feed-forward"
+    ),
+    "Gemma 3 27B, 2025": display.Model(
+        ("wwwwwa" * 11)[:62],
+        {
+            "w": "GQA, 2 to 1; QK-norm; RoPE, base 10,000; the last 1,024 keys; norm again",
+            "a": "GQA, 2 to 1; QK-norm; RoPE, base 1,000,000; all keys; norm again",
+        },
+        "feed-forward; norm again",
+    ),
+    "gpt-oss 120B, 2025": display.Model(
+        "wa" * 18,
+        {
+            "w": "GQA, 8 to 1; RoPE; the last 128 keys; learned sink",
+            "a": "GQA, 8 to 1; RoPE; all keys; learned sink",
+        },
+        "4 of 128 experts",
+    ),
+    "Qwen3-Next 80B, 2025": display.Model(
+        "sssa" * 12, {"s": DELTA, "a": GATED}, "10 of 512 experts; 1 for all tokens"
+    ),
+}
+
+# %% tags=["fold-input"]
+MLA, CHOSEN = "a latent for all heads (MLA); ", "; 2,048 chosen keys"
+MODELS |= {
+    "Kimi Linear 48B, 2025": display.Model(
+        "sssa" * 6 + "ssa",
+        {"s": DELTA.replace("a head", "a feature"), "a": MLA + "no rotation; all keys"},
+        OF_256,
+        plain=1,
+    ),
+    "DeepSeek-V3.2, 2025": display.Model(
+        "c" * 61, {"c": MLA + "RoPE on 1/3" + CHOSEN}, OF_256, plain=3
+    ),
+    "GLM-5, 2026": display.Model(
+        "c" * 78, {"c": MLA + "RoPE on 1/4" + CHOSEN}, OF_256, plain=3
+    ),
+    "Qwen3.5 35B, 2026": display.Model("sssa" * 10, {"s": DELTA, "a": GATED}, OF_256),
+    "DeepSeek-V4 Flash, 2026": display.Model(
+        "ww" + "c" + "xc" * 20,
+        {
+            "w": WIDE + ENDS,
+            "c": WIDE + "512 chosen entries of 4 keys each; " + ENDS,
+            "x": WIDE + "all entries of 128 keys each; " + ENDS,
+        },
+        "6 of 256 experts; 1 for all tokens; 4 streams, mixed",
+    ),
+}
+# %% tags=["hide-input"]
+display.blocks(MODELS, name="blocks-of-today")
+
+# %% [markdown]
+# Most parts have their chapters: the [window](24_windows.ipynb#cell-id=three-keys-each), the
+# [learned sink and the output gate](24_windows.ipynb#cell-id=the-key-that-must-stay), [chosen
+# keys](24_windows.ipynb#cell-id=sparse-attention), the [state](25_linear_attention.ipynb#cell-id=the-delta-rule), the [latent](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue)
+# and the [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head). (A *learned sink* is a number in the softmax of each head; the sink that you kept above was a key of the text.)
+# Three have none: in a mixture of **experts**, each token is sent to a few of many feed-forward parts, and one serves them all;
+# a **short convolution** mixes each token with the three before it; **streams** are several states
+# for each token. The package's class has windows, QK-norm and two rotary bases, and loads none of the other parts. (The book's tests
+# compare all this with the configurations and the code in `transformers`.)
 
 # %% [markdown]
 # ## Exercises

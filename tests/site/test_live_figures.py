@@ -123,6 +123,30 @@ def by_hand(data):
     yield ("button", "our head", ""), [said], {}
 
 
+def blocks(data):
+    models = {name: parts for name, *parts in data["models"]}
+    first = "Llama 3.1 8B, 2024"
+    norms, known = {"norm", "+"}, {"RoPE", "GQA", "all keys", "feed-forward"}
+    for done, name, layer, apart in [
+        (None, first, 1, None),
+        (("button", "Kimi Linear 48B", ""), "Kimi Linear 48B, 2025", 1, 4),  # plain: one layer
+        (("slider", "layer", "ArrowRight"), "Kimi Linear 48B, 2025", 2, 6),
+        (("slider", "layer", "End"), "Kimi Linear 48B, 2025", 27, 4),
+        (("button", "Gemma 3 27B", ""), "Gemma 3 27B, 2025", 1, 3),
+    ]:
+        layers, attention, forward, plain = models[name]
+        made = models[first][2] if layer <= plain else forward
+        parts = ["norm", *attention[layers[layer - 1]].split("; "), "+"]
+        parts += ["norm", *made.split("; "), "+"]
+        new = [x for x in parts if x not in norms and x.partition(",")[0] not in known]
+        shown = {".aa-stage .aa-block li": parts, ".aa-stage .aa-apart": new}
+        said = [f"{name}, layer {layer} of {len(layers)}."]
+        if done:
+            assert len(dict.fromkeys(new)) == apart
+            said.append(f"Not in {first}: {'; '.join(dict.fromkeys(new))}.")
+        yield done, said, shown
+
+
 def cache_filling(data):
     total = {True: [0, 0], False: [0, 0]}
     for cached, name in ((True, "with a cache"), (False, "without")):

@@ -55,6 +55,8 @@ _HOMES = {
     "Choice": "live_figures.strips",
     "Strip": "live_figures.strips",
     "strips": "live_figures.strips",
+    "Model": "live_figures.blocks",
+    "blocks": "live_figures.blocks",
     "Asked": "live_figures.one_word",
     "one_word": "live_figures.one_word",
     "Frame": "live_figures.own_sentence",
