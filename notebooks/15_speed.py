@@ -6,16 +6,7 @@
 # *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# With a long sequence, these lines are the answer ([a GPU](#cell-id=and-on-a-gpu) has rules of its own). The first is for heads that you have cut yourself, the others for PyTorch's class:
-#
-# ```python
-# heads = F.scaled_dot_product_attention(q, k, v)     # (b, h, n, d), no dropout
-#
-# torch.backends.mha.set_fastpath_enabled(False)      # for the whole program
-# output, _ = attention(x, x, x, need_weights=False)  # returns None for the weights
-# ```
-#
-# The second line looks like a slip: who switches off a fast path to save time? Each change, on 2,048 tokens:
+# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be:
 
 # %% tags=["hide-input"]
 import os
@@ -46,43 +37,60 @@ THREADS = f"{RUN['threads']} thread" + "s" * (RUN["threads"] > 1)
 
 
 # %% tags=["hide-input"]
-def bars(ax, rows: list[tuple[float, str, list[float], str]], unit: str) -> str:
-    """Draw medians, and lines between quartiles: place, label, numbers, colour."""
-    for y, _, (low, value, high), hue in rows:
-        ax.barh(y, value, 0.34 if y % 1 else 0.36, color=display.COLOURS[hue])
-        ax.plot([low, high], [y, y], color="#808080", lw=2.5)
-        ax.text(high, y, f"\u2002{value:.0f}{unit}", va="center", fontsize=12)
-    most = max(times[2] for _, _, times, _ in rows)
-    ax.set(xticks=[], xlim=(0, 1.35 * most), ylim=(rows[-1][0] + 0.3, -0.3))
-    ax.spines["bottom"].set_visible(False)
-    ax.tick_params(labelsize=12, length=0)
-    return "; ".join(f"{label}: {times[1]:.0f}{unit}" for _, label, times, _ in rows)
+(race,) = find("one race")
+took, per = race["milliseconds"], race["ratios"]
+shares = {way: dict(parts) for way, parts in race["profile"].items()}
+FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+KINDS = {
+    "none": display.Given("", ""),
+    "causal": display.Given("attn_mask=future", "is_causal=True"),
+    "booleans": display.Given("attn_mask=hide", "attn_mask=~hide"),
+    "floats": display.Given("attn_mask=floats", "attn_mask=floats"),
+    "every head": display.Given("attn_mask=hide_by_head", "attn_mask=see_by_head"),
+    "every head, floats": display.Given("attn_mask=floats", "attn_mask=floats"),
+}
+
+
+def by_mask(ways: dict) -> dict:
+    """Sort what is known of each way to call by its mask."""
+    return {
+        mask: {
+            way[len(mask) + 2 :]: x for way, x in ways.items() if way.startswith(f"{mask}:")
+        }
+        for mask in KINDS
+    }
 
 
 # %% tags=["hide-input"]
-(race,) = find("one race")
-took, per = race["milliseconds"], race["ratios"]
-steps = {
-    "as it comes": ("none: class, weights", "h"),
-    "need_weights=False": ("none: class", "h"),
-    "fast path off, too": ("none: class, fast path off", "n"),
-    "the function": ("none: function", "n"),
+fused = {
+    mask: [way for way, parts in ways.items() if FUSED in parts]
+    for mask, ways in by_mask(shares).items()
 }
-drawing, (ax,) = display.panels(350, 160)
-rows = [(0.5 * y, x, took[way], hue) for y, (x, (way, hue)) in enumerate(steps.items())]
-alt = "Milliseconds. " + bars(ax, rows, " ms")
-ax.set_yticks([y for y, *_ in rows], steps)
 caption = (
     "b = 1, width e = 512, h = 8. The function has the class's projections around it. "
-    "Orange: on the fast path. Blue: off it. Medians, and grey lines from quartile to "
-    f"quartile, of one race of {race['rounds']} rounds; {THREADS} of {MACHINE}."
+    "Booleans and floats are scattered over (n, m), or drawn for every head. "
+    "Orange: step by step. Blue: the fused kernel. Medians, and grey lines from quartile "
+    f"to quartile, of one race of {race['rounds']} rounds; {THREADS} of {MACHINE}."
 )
-display.finish(drawing, name="which-call", alt=alt, caption=caption)
+display.call_race(
+    KINDS, by_mask(took), fused, start="causal", name="which-call", caption=caption
+)
 
 # %% [markdown]
-# To return no weights is not to make none. `nn.MultiheadAttention`, in evaluation, takes 324 ms. Decline its weights, and it still takes
-# 307, too close to call: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
-# which makes none: 185.
+# With a long sequence, these lines are the answer ([a GPU](#cell-id=and-on-a-gpu) has rules of its own). The first is for heads that you have cut yourself, the others for PyTorch's class:
+#
+# ```python
+# heads = F.scaled_dot_product_attention(q, k, v)     # (b, h, n, d), no dropout
+#
+# torch.backends.mha.set_fastpath_enabled(False)      # for the whole program
+# output, _ = attention(x, x, x, need_weights=False)  # returns None for the weights
+# ```
+#
+# The second line looks like a slip: who switches off a fast path to save time?
+#
+# To return no weights is not to make none. `nn.MultiheadAttention`, without a mask, takes 300 ms. Decline its weights, and it still takes
+# 295, too close to call: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
+# which makes none: 192.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -321,7 +329,7 @@ for words in said.values():
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
 # %% tags=["proof"]
-FAST, FUSED = "_native_multi_head_attention", "_scaled_dot_product_flash_attention_for_cpu"
+FAST = "_native_multi_head_attention"
 x, hidden = torch.randn(2, 16, 48), torch.ones(16, 16).triu(1).bool()
 floats = torch.zeros(16, 16).masked_fill(hidden, -torch.inf)
 
@@ -363,57 +371,13 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# A causal mask forbids nearly half of the scores. Give it to the class, in evaluation, without weights and on the fast path. How long does the call
-# take, after 307 ms without a mask?
-#
-# <details name="causal"><summary>Little more than half. There is less to do.</summary>
-#
-# For the function it is less: told by the flag, it skips blocks of keys in the future. The fast path computes every score first.
-#
-# </details>
-# <details name="causal"><summary>As long. All is computed, and half of it thrown away.</summary>
-#
-# So it is computed. But what throws it away is not the softmax that the class takes without a mask.
-#
-# </details>
-# <details name="causal"><summary>Nearly twice as long</summary>
-#
-# Right. The fast path computes every score first, and takes another softmax for a mask, a slow one.
-#
-# </details>
-
-# %% tags=["hide-input"]
-kinds = {
-    "no mask": ("none: class", "none: function"),
-    "causal": ("causal: class", "causal: function"),
-    "(n, m), booleans": ("booleans: class", "booleans: function"),
-    "… class, fast path off": (None, "booleans: class, fast path off"),
-    "… as floats": (None, "booleans: function, floats"),
-    "every head, booleans": ("every head: class", "every head: function"),
-    "… as floats, made once": (None, "every head: function, floats"),
-}
-drawing, (ax,) = display.panels(350, 370)
-rows = [
-    (y + (shift if kinds[mask][0] else 0.19), mask + who, took[way], hue)
-    for y, mask in enumerate(kinds)
-    for shift, who, way, hue in zip((0, 0.38), (", class", ", function"), kinds[mask], "hn")
-    if way
-]
-alt = "Milliseconds under each mask. " + bars(ax, rows, " ms")
-ax.set_yticks([y + 0.19 for y in range(7)], kinds)
-caption = (
-    "Orange: the class, without weights, fast path on. Blue: the function, with the same "
-    "projections, or the class where it says so. “Causal”: the class gets booleans, the "
-    "function its flag alone. The race of the first chart."
-)
-display.finish(drawing, name="class-and-function", alt=alt, caption=caption)
-
-# %% [markdown]
-# It takes 550, two fifths of them in that softmax. Keep your booleans, and switch the path off. Scattered over (n, m), they take the class 573 on it, and off it
-# 233.
+# A causal mask forbids nearly half of the scores. Told by its flag, the function skips blocks of keys in the future: 141 ms,
+# after 187 without a mask. The class on its fast path computes every score first, and takes another softmax for a mask, a slow one: 591
+# ms, after 295. Keep your booleans, and switch the path off. Scattered over (n, m), they take the class 568 on it, and off it
+# 218.
 #
 # For the function, the dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
-# as the weights. So **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
+# as the weights: 324, after 207 with the floats themselves. So **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
 # is. It needs four axes: `bias[None]` if yours is (h, n, m).
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
@@ -451,18 +415,17 @@ print(
 )
 
 # %% tags=["proof"]
-shares = {way: dict(parts) for way, parts in race["profile"].items()}
 assert abs(shares["causal: class"]["_masked_softmax"] - 2 / 5) < 0.05
 assert shares["none: class"]["_softmax"] < 0.1
 assert 1.6 < per["none: class"]["causal: class"][0] < 2
 assert per["none: function"]["causal: function"][2] < 1
 assert per["none: class"]["booleans: class, fast path off"][2] < 1
 assert shares["every head: function"]["where"] > 0.2
-assert "where" not in shares["every head: function, floats"]
-dear = [per["none: function"][f"every head: function{x}"] for x in ("", ", floats")]
+assert "where" not in shares["every head, floats: function"]
+dear = [per["none: function"][f"every head{x}: function"] for x in ("", ", floats")]
 assert dear[0][0] > dear[1][2]
 assert dear[0][0] > per["none: function"]["booleans: function"][2]
-assert dear[1][0] < per["none: function"]["booleans: function, floats"][MIDDLE] < dear[1][2]
+assert dear[1][0] < per["none: function"]["floats: function"][MIDDLE] < dear[1][2]
 print("✓ Each comparison comes out the same at both quartiles.")
 
 # %% [markdown] name="which-kernel-runs"

@@ -24,7 +24,7 @@ from annotated_attention import (
 from annotated_attention.counting import PRESETS
 from annotated_attention.modern import RotaryEmbedding
 from annotated_attention.pretrained import attention_weights
-from annotated_book import chapters
+from annotated_book import chapters, measured
 from annotated_book.display import _live
 from annotated_book.display.live_figures import budget as budgeted
 from annotated_book.display.live_figures import cache_filling as cache
@@ -145,6 +145,41 @@ def blocks(data):
             assert len(dict.fromkeys(new)) == apart
             said.append(f"Not in {first}: {'; '.join(dict.fromkeys(new))}.")
         yield done, said, shown
+
+
+def call_race(data):
+    took, names = measured.find("one race")[0], [name for name, *_ in data["masks"]]
+    for done, mask, way, code in [
+        (None, "causal", "class, weights", "attention(x, x, x, attn_mask=future)"),
+        (
+            ("button", "need_weights=False", ""),
+            *("causal", "class", "attention(x, x, x, attn_mask=future, need_weights=False)"),
+        ),
+        (
+            ("button", "fast path off", ""),
+            *("causal", "class, fast path off"),
+            "torch.backends.mha.set_fastpath_enabled(False)\n"
+            "attention(x, x, x, attn_mask=future, need_weights=False)",
+        ),
+        (
+            ("button", "call the function", ""),
+            *("causal", "function", "F.scaled_dot_product_attention(q, k, v, is_causal=True)"),
+        ),
+        (
+            ("combobox", "mask", str(names.index("none"))),
+            *("none", "function", "F.scaled_dot_product_attention(q, k, v)"),
+        ),
+    ]:
+        all_times = {x: t[1] for x, t in took["milliseconds"].items() if x.startswith(f"{mask}:")}
+        middle, best = round(all_times[f"{mask}: {way}"]), round(min(all_times.values()))
+        fused = "flash" in str(took["profile"][f"{mask}: {way}"])
+        ran = "the fused kernel runs" if fused else "step by step, all weights are made"
+        end = " Nothing here is clearly faster." * (way == "function")
+        shown = {
+            ".aa-stage svg text": [f"{middle} ms", f"the fastest way: {best}"],
+            ".aa-stage .aa-written": [code],
+        }
+        yield done, [f"{mask}: {middle} ms; {ran}.{end}"], shown
 
 
 def cache_filling(data):

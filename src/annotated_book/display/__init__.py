@@ -18,6 +18,8 @@ _HOMES = {
     "by_hand": "live_figures.by_hand",
     "cache_filling": "live_figures.cache_filling",
     "call_bytes": "live_figures.call_bytes",
+    "Given": "live_figures.call_race",
+    "call_race": "live_figures.call_race",
     "calculator": "live_figures.calculator",
     "chapter_map": "computation",
     "clocks": "live_figures.clocks",

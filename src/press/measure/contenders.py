@@ -161,45 +161,33 @@ def versions(size: Size, mode: str) -> Contenders:
 
 
 def one_race(size: Size, mode: str) -> Contenders:
-    """Make PyTorch's class and its function, in each way to call them, under each mask.
+    """Make PyTorch's class, in each way to call it, and its function, under each mask.
 
     The function has the class's projections around it, and gets its masks ready-made.
     """
     _, theirs = pair(size, mode)
     b, n, _, h = size
-    future, blocked = block_future(n), scattered(n)
+    blocked = scattered(n)
     heads = torch.stack([scattered(n, 37 + i) for i in range(b * h)])  # (b * h, n, n)
     seen = ~heads.view(b, h, n, n)
-    call = partial(calls, theirs, need_weights=False)
-    plain, booleans = call(), call(attn_mask=blocked)
-    made: dict[str, dict[str, Contender]] = {
-        "none": {
-            "class, weights": calls(theirs),
-            "class": plain,
-            "class, fast path off": without_fast_path(plain),
-            "function": bare(theirs),
-        },
-        "causal": {
-            "class": call(attn_mask=future),
-            "function": bare(theirs, is_causal=True),
-        },
-        "booleans": {
-            "class": booleans,
-            "class, fast path off": without_fast_path(booleans),
-            "function": bare(theirs, attn_mask=~blocked),
-            "function, floats": bare(theirs, attn_mask=_as_floats(~blocked)),
-        },
-        "every head": {
-            "class": call(attn_mask=heads),
-            "function": bare(theirs, attn_mask=seen),
-            "function, floats": bare(theirs, attn_mask=_as_floats(seen)),
-        },
+    of_head, of_all = (_as_floats(~hidden) for hidden in (heads, blocked))
+    given: dict[str, tuple[Tensor | None, dict[str, Any]]] = {  # to the class, the function
+        "none": (None, {}),
+        "causal": (block_future(n), {"is_causal": True}),
+        "booleans": (blocked, {"attn_mask": ~blocked}),
+        "floats": (of_all, {"attn_mask": of_all}),
+        "every head": (heads, {"attn_mask": seen}),
+        "every head, floats": (of_head, {"attn_mask": of_head.view(b, h, n, n)}),
     }
-    return {
-        f"{mask}: {way}": (contender, ways["function" if way == "class" else "class"])
-        for mask, ways in made.items()
-        for way, contender in ways.items()
-    }
+    made: Contenders = {}
+    for kind, (mask, options) in given.items():
+        function = bare(theirs, **options)
+        for weights, name in ((True, "class, weights"), (False, "class")):
+            call = calls(theirs, attn_mask=mask, need_weights=weights)
+            made[f"{kind}: {name}"] = (call, function)
+            made[f"{kind}: {name}, fast path off"] = (without_fast_path(call), function)
+        made[f"{kind}: function"] = (function, call)
+    return made
 
 
 def _as_floats(seen: Tensor) -> Tensor:
