@@ -44,7 +44,7 @@ def blocks(models: Mapping[str, Model], *, name: str) -> Output:
         >>> one = display.Model("aaaa", {"a": "MHA; all keys"}, "feed-forward")
         >>> two = display.Model("wwwa", {"a": "MHA", "w": "MHA; the last 9 keys"}, "2 of 8 experts")
         >>> display.blocks({"one": one, "two": two}, name="try")
-        one: 4 layers: MHA; all keys. feed-forward
+        Figure: one: 4 layers: MHA; all keys. feed-forward
         two: 1 of 4: MHA. 3 of 4: MHA; the last 9 keys. 2 of 8 experts
     """
     rows, text = [["", "layers, and the parts of their attention", "feed-forward part"]], []

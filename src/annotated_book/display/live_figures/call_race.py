@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from annotated_book.display._html import Output, figure
+from annotated_book.display._html import Output, figure, scrolled, table
 from annotated_book.display._live import live
-from annotated_book.display.tables import show
 
 
 class Given(NamedTuple):
@@ -43,8 +42,9 @@ def call_race(
         name: the figure's name, see ``finish``.
         caption: HTML under the figure.
     """
-    rows = {way: [took[mask][way][1] for mask in masks] for way in WAYS}
-    still = show(rows, columns=[*masks], corner="milliseconds", decimals=0)
+    rows = [["milliseconds", *masks]]
+    rows += [[way, *(f"{took[mask][way][1]:.0f}" for mask in masks)] for way in WAYS]
+    still = scrolled(table(rows, "aa-numbers"), "Milliseconds of each call")
     data = {
         "masks": [[mask, *given] for mask, given in masks.items()],
         "ways": [
@@ -57,5 +57,6 @@ def call_race(
         ],
         "start": [*masks].index(start),
     }
-    static = figure(name, f"<div>{still.html}</div>", still.text, caption)
+    text = "\n".join(", ".join(row) for row in rows)
+    static = figure(name, still, text, caption)
     return live(static, "call_race", data, room=(270, 345))
