@@ -17,6 +17,7 @@
 
 # %% tags=["fold-input"]
 import json
+import math
 from importlib import resources
 
 import torch
@@ -117,20 +118,6 @@ display.show(mixes, ["warm cat", "hot milk"], FEATURES)
 # So whatever $W_V$ you choose, it only ever sees the mix $wX$. That is the row of the table, the same for both scenes. This
 # holds as long as $w$ is the same in both, and it is, since no key holds any warmth.
 #
-# But what if a cat's warmth stood in one column, and a milk's in another?
-#
-# <details name="own-columns"><summary>The two would still be mixed.</summary>
-#
-# Only numbers of the same column are added up. With a column for each, one head brings home both.
-#
-# </details>
-# <details name="own-columns"><summary>Then one head is enough.</summary>
-#
-# Right: only numbers of the same column are added up. But thousands of words can be warm, and a row has no column for the warmth of
-# each. In a model they share.
-#
-# </details>
-
 # %% tags=["proof"]
 for _ in range(100):
     w_v = torch.randn(4, 4)  # (e, d)
@@ -140,6 +127,22 @@ apart = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 0.0], [0.0, -1.0]])  # (m, 2
 halves = torch.tensor([0.0, 0.5, 0.0, 0.5])                              # (m,)
 assert (2 * halves @ apart).tolist() == [3, -1]  # the warmth of the cat, and of the milk
 print("✓ With a hundred random W_V, warm cat and hot milk still bring home the same.")
+
+# %% [markdown]
+# But what if a cat's warmth stood in one column, and a milk's in another?
+#
+# <details name="own-columns"><summary>The two would still be mixed.</summary>
+#
+# Only numbers of the same column are added up. With a column for each, one head brings home both.
+#
+# </details>
+# <details name="own-columns"><summary>Then one head is enough.</summary>
+#
+# Right: only numbers of the same column are added up.
+#
+# </details>
+#
+# Thousands of words can be warm, though, and a row has no column for the warmth of each. In a model they share.
 
 # %% [markdown]
 # ## Two glasses
@@ -447,6 +450,10 @@ torch.testing.assert_close(halved, torch.tensor(0.5), atol=1e-3, rtol=0)
 assert torch.linalg.svdvals(one_end - one_end.mean(0))[1] < 1e-3
 of_cat, of_milk = (one_end - GRID).square().mean(0).sqrt()
 assert of_cat < 0.25
+for angle in torch.rand(20) * math.pi:  # of a line, on which each answer is the nearest
+    line = torch.stack([angle.cos(), angle.sin()])  # (2,)
+    off = (GRID @ line)[:, None] * line - GRID      # (25, 2)
+    torch.testing.assert_close(off.square().mean(), GRID.square().mean() / 2)
 assert of_milk > 1.35
 torch.testing.assert_close(two_end, GRID, atol=0.02, rtol=0)
 print(
@@ -456,7 +463,7 @@ print(
 # %% [markdown]
 # At step 50 you can hardly tell the two apart: both grids are nearly a line. The grid of one head never leaves it, and stays
 # 1.00 off (root mean square over both numbers), however long it trains: this one gets the cat nearly right, and gives up
-# the milk. The grid of two unfolds onto the crosses.
+# the milk. (Another start may give up the cat, or some of both: no line through the middle is nearer than another.) The grid of two unfolds onto the crosses.
 #
 # And a head whose keys do hold the warmth? Its weights $w$ move with the scene, so the proof by brackets does not hold for it. It
 # finds a way out, but slowly. The fold shows how.
@@ -622,7 +629,7 @@ exercises.two_heads.check_run_heads.folded(run_heads)
 # ## What you have now
 #
 # > **In short.** A head has one row of weights per query, so it brings home one average: what two words
-# > hold in the same column is mixed for good. Several heads attend independently of each other, each with narrow matrices of its
+# > hold in the same column is mixed, and for good where the weights do not depend on it. Several heads attend independently of each other, each with narrow matrices of its
 # > own; their results are concatenated, and $W_O$ writes them where they can be read.
 # >
 # > $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
