@@ -152,7 +152,7 @@ display.shares(bars, [*SHORT, *"····"], name="shares-of-was")
 # already stood in the sum by which everything was divided. You could divide a second time. It is easier never to let padding into the sum.
 #
 # This is the one idea of the chapter: **a blocked key takes no part**, so it has to leave *before* the softmax. Which
-# score has an exponential of 0? Only $-\infty$, and that makes the third bar.
+# score has an exponential of 0? On paper, only $-\infty$, and that makes the third bar.
 #
 # A **mask** says which query must not see which key. In the code it is called `blocked`, and where it is True, the score
 # becomes $-\infty$. The first one, the padding mask, follows from the lengths:
@@ -319,9 +319,9 @@ blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 # every query, and the square for every sentence.
 # With heads the scores are `(b, h, n, m)`, and the row needs one axis more: `padding[:, None, None, :]`.
 #
-# In PyTorch's class a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
-# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: where a word may not look, it looks, and
-# nowhere else.
+# In PyTorch's class, `nn.MultiheadAttention`, a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
+# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: a word sees what is blocked, and
+# nothing else.
 #
 # Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
 # and that mask is gone. When does a row turn to NaN?
@@ -400,8 +400,8 @@ print(f"loss {loss.item():.2f}, NaN in W_V.grad: {lost} of {of}")
 display.way_of_the_nan(left, blocked, name="way-of-the-nan")
 
 # %% [markdown]
-# To a computer $0 \cdot \mathrm{NaN}$ is not 0. The 0 is the gradient of the dot's row, which nobody has read, and the NaN is what that
-# row weighs its keys with.
+# On the way back, a value gets from each row the row's weight times the row's gradient. From the dot's row it gets $\mathrm{NaN} \cdot 0$: its weights are NaN, and its
+# gradient is 0, since nobody has read it. To a computer that is not 0, but NaN.
 
 # %% tags=["proof"]
 NAMES = "W_Q", "W_K", "W_V"
@@ -436,7 +436,7 @@ print("✓ Random matrices: one layer leaves numbers in every word, two lose sen
 #
 # How do you mend it? Replace the NaN by 0 where you see it, in the output, with `nan_to_num(0)`. Then the output is clean,
 # and the gradient of $W_V$ is as bad as before: the way back still leads through the
-# weights. So mend the weights. `weights.nan_to_num(0)` would do it, but it hides the next mistake as well. After the softmax, lay
+# weights. So mend the weights. `weights.nan_to_num(0)` would do it, but it hides every other NaN as well. After the softmax, lay
 # the same mask on once more, and this time what it blocks becomes 0.
 
 
@@ -454,8 +454,35 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
-# function gives such a row zeros, too. If your code *adds* $-\infty$ to its scores, the second fill [is not
-# enough](#cell-id=where-a-mask-is-added).
+# function gives such a row zeros, too. And your code? `blocked.all(-1).any()` tells whether you have such rows. This is what they get, and where their gradients hold NaN, if
+# nobody reads them:
+
+# %% tags=["hide-input"]
+infinite = torch.zeros(blocked.shape).double().masked_fill(blocked, -math.inf)
+least = torch.finfo(torch.float64).min
+LAID = {
+    "masked_fill(blocked, -inf)": lambda x: x.masked_fill(blocked, -math.inf),
+    "+ a mask of -inf and 0": lambda x: x + infinite,
+    "masked_fill(blocked, -1e9)": lambda x: x.masked_fill(blocked, -1e9),
+    "+ a mask of finfo.min and 0": lambda x: x + infinite.clamp(min=least),
+}
+rows, names = [], []
+for name, lay in LAID.items():
+    for second in (False, True):
+        weights = lay((left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)).softmax(-1)
+        if second:
+            weights = weights.masked_fill(blocked, 0)  # (b, n, m)
+        y = weights @ (left @ W_V)                     # (b, n, e)
+        found = torch.autograd.grad(y[~padding].square().mean(), [W_Q, W_K, W_V])
+        bad = [of for of, each in zip(NAMES, found) if each.isnan().any()]
+        row = "NaN" if y[1, 0].isnan().any() else "an average" if y[1, 0].any() else "zeros"
+        rows.append([row, ", ".join(bad) or "–"])
+        names.append("… and the weights again" if second else name)
+display.show(rows, names, ["the row", "NaN in"], decimals="<", corner="scores")
+
+# %% [markdown]
+# With a large negative number no NaN arises (`transformers` adds `finfo.min`), but such a row mixes all that it must not see. And where $-\infty$ is *added*,
+# the second fill [is not enough](#cell-id=where-a-mask-is-added): lift the mask from such a row.
 
 # %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
@@ -521,7 +548,7 @@ print("✓ Behind zeros or tea, both masks and two fills leave the model as it i
 # <!-- deeper: your code, your cure -->
 # ### Going deeper: your code, your cure
 #
-# Does your batch have such rows? `blocked.all(-1).any()` tells. If your code fills its scores with $-\infty$, fill the
+# If your code fills its scores with $-\infty$, fill the
 # weights as well. If it calls `nn.MultiheadAttention`, merge its two masks, and **lift** the mask from such a row. In all of
 # these masks True is blocked; from a tokenizer's mask, take `attention_mask == 0`:
 #
@@ -559,8 +586,7 @@ print("✓ Lifted first: no NaN in four modes, in two layers, and the words are 
 # `torch.no_grad()`, and the NaN can be back: [Masks in the
 # wild](16_masks_in_the_wild.ipynb#cell-id=what-a-fully-masked-row-gets) says when, and who else does what.
 #
-# Some code fills with `-1e9`. Then a fully masked row gets an even average of all that it must not see, which looks like
-# an answer; the second fill makes it zeros. In float16 the fill of `-1e9` stops: `value cannot be converted to type c10::Half without overflow`.
+# In float16 a fill of `-1e9` stops: `value cannot be converted to type c10::Half without overflow`.
 
 # %% tags=["proof"]
 for training, graded, need, nan in (
