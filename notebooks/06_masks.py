@@ -458,18 +458,19 @@ display.diff(attend, attend_safely)
 # nobody reads them:
 
 # %% tags=["hide-input"]
-infinite = torch.zeros(blocked.shape).double().masked_fill(blocked, -math.inf)
-least = torch.finfo(torch.float64).min
-LAID = {
-    "masked_fill(blocked, -inf)": lambda x: x.masked_fill(blocked, -math.inf),
-    "+ a mask of -inf and 0": lambda x: x + infinite,
-    "masked_fill(blocked, -1e9)": lambda x: x.masked_fill(blocked, -1e9),
-    "+ a mask of finfo.min and 0": lambda x: x + infinite.clamp(min=least),
+LAID = {  # what stands for a blocked score, and whether it is added
+    "masked_fill(blocked, -inf)": (-math.inf, False),
+    "+ a mask of -inf and 0": (-math.inf, True),
+    "masked_fill(blocked, -1e9)": (-1e9, False),
+    "+ a mask of finfo.min and 0": (torch.finfo(torch.float64).min, True),
 }
 rows, names = [], []
-for name, lay in LAID.items():
+for name, (fill, is_added) in LAID.items():
     for second in (False, True):
-        weights = lay((left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)).softmax(-1)
+        scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)                # (b, n, m)
+        added = scores + torch.zeros_like(scores).masked_fill(blocked, fill)  # (b, n, m)
+        filled = added if is_added else scores.masked_fill(blocked, fill)     # (b, n, m)
+        weights = filled.softmax(-1)                                          # (b, n, m)
         if second:
             weights = weights.masked_fill(blocked, 0)  # (b, n, m)
         y = weights @ (left @ W_V)                     # (b, n, e)

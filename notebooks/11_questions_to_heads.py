@@ -409,7 +409,7 @@ print("✓ Without that head, each third word is of the right kind: a drink for 
 # answer hardly ever changes sides. A third word comes instead, and always of the right kind: *juice* for *milk*.
 #
 # So 1.1 **decides**, and 2.2 only **names**, like the *name movers* in the best known study of this kind, of GPT-2 (**IOI**,
-# indirect object identification) [[Wang et al. 2022](../docs/references.md#wang-2022)]. A good story. It does not last.
+# indirect object identification) [[Wang et al. 2022](../docs/references.md#wang-2022)]. A good story. For this model it does not last.
 
 # %% [markdown] name="leading-questions"
 # ## Leading questions
@@ -511,7 +511,7 @@ print("✓ The head of layer 2 looks where that of layer 1 says; without it, at 
 # %% [markdown]
 # 1.1 alone turns every answer, in both sets. But between two animals 2.2 does so, too, in 0.98 of them. So it is not one
 # head that decides and another that names. It is **one choice, handed on**: 1.1 reads the quality and tells 2.2 where to
-# look, and whoever 2.2 looks at is the answer. (About a thing 2.2 turns only 0.47. There, what 1.1 has read takes another
+# look, and whoever 2.2 looks at is the answer. (IOI has that, too: heads that tell the name movers where not to look. About a thing 2.2 turns only 0.47. There, what 1.1 has read takes another
 # way, too.)
 
 
@@ -585,7 +585,7 @@ print(
 # %% [markdown]
 # Without 1.1 whoever acts is lost, and the thing is not. Without 2.1 it is the other way round, without exception. So
 # this model begins with a **favourite**: in layer 1, whatever the quality, 1.1 fetches whoever acts. In layer 2, 2.1 reads
-# the quality and **objects**, if the thing is meant; 2.2 then supplies its name.
+# the quality and **objects**, if the thing is meant, while 2.2 beside it supplies its name.
 
 # %% tags=["fold-input"]
 hops = [
@@ -682,25 +682,25 @@ print("✓ Said of who is feared, “sweet” calls up food, “fresh” a drink
 # %% [markdown]
 # So often a word keeps its sense, in all 30 pairs of animals. With *tired*, which has always meant the one who acts,
 # the first model would have persuaded me. But silence 1.1, which reads the quality, and it nearly always names who acts
-# all the same: a leading question, again. With *sweet*, neither model fits. Where somebody is feared, the second hears
+# all the same: a leading question, again. With *sweet*, where somebody is feared, the second hears
 # *something to eat or drink*, and names it. No story holds such a text, so no loss could have warned you.
 
 # %% [markdown] name="another-value"
 # ## What the likeliest word hides
 #
 # Each of the two models has a head without which the other one is named as often as the one meant: 1.1 in the first, 2.1 in the
-# second. But the likeliest word is only the winner. How far is the one meant ahead of the other, in logits? On average over the
-# 192 questions, a mere liking for one of the two cancels, for in the twin it counts the other way. And let the
+# second. But the likeliest word is only the winner. How far is the one meant ahead of the other, in logits? On average over a
+# set of questions, a mere liking for one of the two cancels, for in the twin it counts the other way. And let the
 # silenced head say other things than its mean over all words: zero, or its mean *at the same place*. What will be left of the lead?
 #
 # <details name="lead"><summary>Nothing, in both models.</summary>
 #
-# In the first, nearly. In the second, a quarter.
+# In the first, hardly anything. In the second, a quarter, if the question is about a thing.
 #
 # </details>
 # <details name="lead"><summary>Something, in one of the two.</summary>
 #
-# Right: in the second, a quarter.
+# Right: in the second, a quarter, if the question is about a thing.
 #
 # </details>
 
@@ -716,24 +716,26 @@ def lead(model: nn.Module, asked=ASKED) -> float:
 
 rows = {}
 for each, head, name in ((model, "1.1", "first"), (second, "2.1", "second")):
-    mean, place = means_of(each), said(each, ASKED).mean(2)
-    row = rows[f"{name} model, {head}"] = [lead(each)]
-    for values in (0 * mean, mean, place):
-        with without(each, head, values=values):
-            row.append(lead(each))
+    for what, asked in sets.items():
+        mean, place = means_of(each), said(each, asked).mean(2)
+        row = rows[f"{name} model, {head}, {what}"] = [lead(each, asked)]
+        for values in (0 * mean, mean, place):
+            with without(each, head, values=values):
+                row.append(lead(each, asked))
 columns = ["untouched", "zero", "its mean", "mean at its place"]
 display.show(rows, columns=columns, corner="the head says", decimals=1)
 
 # %% tags=["proof"]
-first, then = ([x / row[0] for x in row[1:]] for row in rows.values())
-assert max(first) < 0.12 < 0.2 < min(then) < max(then) < 0.32
-print(
-    "✓ In the first model less than an eighth of the lead is left, in the second a quarter."
-)
+parts = [[x / row[0] for x in row[1:]] for row in rows.values()]
+first, between, second_thing, then = parts
+assert max(*first, *between, *then) < 0.12 < 0.2 < min(second_thing)
+assert max(second_thing) < 0.32
+print("✓ Less than an eighth of the lead is left; about a thing, in the second, a quarter.")
 
 # %% [markdown]
-# Without 2.1 the second model still prefers the one meant, whatever speaks in the head's place. The other one wins as often
-# only because some words are liked more than others. So *one head decides* fits the first model, and not the second.
+# About a thing, the second model without 2.1 still prefers the one meant, whatever speaks in the head's place. But it prefers
+# whoever acts by more, so the likeliest word hides a quarter of the choice. Between animals hardly anything is left, in either
+# model: how much one head decides depends on the question.
 
 # %% [markdown] name="three-more"
 # ## Five models
@@ -798,8 +800,6 @@ for (each, head), asked in itertools.product(
 print("✓ In the three, whichever head is silenced, the one meant wins more often.")
 
 # %% [markdown]
-# So *one head decides* was a sentence about two files of numbers.
-#
 # What holds in all five? Blank *it*, and more than nine answers in ten stay right; blank the quality, and about half do.
 # And about a thing one row before layer 2 turns more than nine answers in ten: in four models that of *the*, in one that of
 # the quality.
