@@ -326,7 +326,7 @@ display.show([alike, turned], ["as it is", "turned back"], words, corner="drank 
 # %% tags=["fold-input"]
 @torch.no_grad()
 def named_from(table: nn.Module, layer: nn.Module, start: int) -> list[float]:
-    """Give the shares of drinkers and of drinks that the layer names, with clocks from a place."""
+    """Give the shares of drinkers and drinks that are named with clocks from a place."""
     places = sinusoidal_code(start + 4, 24)[start:].float()  # (4, 24)
     drank = layer(table(STORIES) + places)[:, 2]             # (56, 24)
     said = (drank @ table.weight.T).argmax(-1)               # (56,)
