@@ -118,7 +118,7 @@ print("✓ As it comes, without weights, off the fast path, by the function: one
 #
 # | it is slow because … | write instead |
 # |---|---|
-# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you |
+# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you; in evaluation the next line, too |
 # | without weights, the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switch it off |
 # | [booleans for every head](#cell-id=the-price-of-a-mask) become floats in each call | the floats, made once; or a mask for all heads |
 # | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
@@ -183,7 +183,7 @@ display.finish(drawing, name="traffic", alt=alt, caption=caption)
 # 34<!-- quoted --> into memory that is kept, `torch.softmax(scores, -1, out=kept)`. PyTorch keeps a GPU's memory between calls, so there the travel is what counts.
 #
 # Which limit is yours? Make the heads twice as wide: that is twice the arithmetic, and as many thick arrows. A call that
-# takes twice as long is **compute-bound**. One that takes hardly longer is bound by something else, mostly by memory (**memory-bound**), and fewer FLOPs would not help it.
+# takes twice as long is **compute-bound**. One that takes hardly longer is bound by something else, mostly by memory (**memory-bound**): its travel or, as here, its clearing. Fewer FLOPs would not help it.
 
 # %% tags=["hide-input"]
 (wide,) = find("twice as wide")
@@ -373,7 +373,7 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 #
 # A causal mask forbids nearly half of the scores. Told by its flag, the function skips blocks of keys in the future: 141 ms,
 # after 187 without a mask. The class on its fast path computes every score first, and takes another softmax for a mask, a slow one: 591
-# ms, after 295. Keep your booleans, and switch the path off. Scattered over (n, m), they take the class 568 on it, and off it
+# ms, after 295. Keep your booleans, and switch the path off: 224. Scattered over (n, m), they take the class 568 on it, and off it
 # 218.
 #
 # For the function, the dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
