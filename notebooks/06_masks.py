@@ -454,8 +454,10 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
-# function gives such a row zeros, too. And your code? `blocked.all(-1).any()` tells whether you have such rows. This is what they get, and where their gradients hold NaN, if
-# nobody reads them:
+# function gives such a row zeros, too.
+#
+# And your code? `blocked.all(-1).any()` tells whether it has such rows. This table says what such a row gets, and which matrices
+# then have a gradient with NaN, though nobody reads the row:
 
 # %% tags=["hide-input"]
 LAID = {  # what stands for a blocked score, and whether it is added
@@ -486,6 +488,11 @@ display.show(rows, names, ["the row", "NaN in"], decimals="<", corner="scores")
 # the second fill [is not enough](#cell-id=where-a-mask-is-added): lift the mask from such a row.
 
 # %% tags=["proof"]
+assert rows == [
+    *(["NaN", "W_V"], ["zeros", "–"]),
+    *(["NaN", "W_Q, W_K, W_V"], ["zeros", "W_Q, W_K"]),
+    *(["an average", "–"], ["zeros", "–"]) * 2,
+]
 y = left.clone().requires_grad_()          # (b, n, d)
 safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
 of_words = one.gradients(safe[~padding], [y])

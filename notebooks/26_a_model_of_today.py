@@ -162,8 +162,8 @@ columns = [each + (" …" if what else ".") for each, what in REASONS.items()]
 display.show(rows, columns=columns, corner="the cat's share")
 
 # %% [markdown]
-# Look at the first column. Where the story gives no reason, *thirsty* has 1.00 and *sweet* 0.82, so cats and milk alone bring it that far. With *because it
-# was*, the shares are 1.00 and 0.77. So the good answer about thirst says nothing about the word *it*: the model would have given it without. Told outright that *the
+# Look at the first column. Where the story gives no reason, the cat already has 1.00 of *thirsty* and 0.82 of *sweet*. With *because it
+# was*, it has 1.00 and 0.77. So the good answer about thirst says nothing about the word *it*: the model would have given it without. Told outright that *the
 # milk was sweet*, it gets it right, and the cat has 0.04. Told outright that the milk was thirsty, it still says the cat, with 0.76.
 #
 # A storyteller of 53,520<!-- quoted --> parameters answers both questions, and this model does not. The mechanism is the
