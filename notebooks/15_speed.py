@@ -6,7 +6,7 @@
 # *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be:
+# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be. (The last button wakes when you have pressed the others.)
 
 # %% tags=["hide-input"]
 import os
@@ -284,7 +284,9 @@ print("✓ Without a mask, even up to 128 tokens, then slower; with one, slower 
 # %% [markdown]
 # Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
 # are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off it. The switch is
-# for the whole program, `nn.TransformerEncoder` included, whose layer on the fast path [misreads masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats).
+# for the whole program, `nn.TransformerEncoder` included, whose layer on the fast path [misreads finite masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats).
+# One thing you lose: given `src_key_padding_mask`, that encoder on its fast path leaves the padding out, and off it computes the padding, too. With a
+# batch that is mostly padding, measure both.
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -365,6 +367,16 @@ assert FUSED in operations(module(), x, **off)
 assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
 print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
 
+# %% tags=["proof"]
+encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(48, 8, batch_first=True), 1)
+for fast in (True, False):
+    given = {"grad": False, "src_key_padding_mask": hidden[[0, 8]]}
+    ran = operations(
+        lambda x, *_, **kwargs: encoder.eval()(x, **kwargs), x, fast=fast, **given
+    )
+    assert ("_nested_tensor_from_mask" in ran) == fast
+print("✓ Told of padding, the encoder packs its words on the fast path, and not off it.")
+
 # %% [markdown]
 # <!-- /deeper -->
 
@@ -372,12 +384,12 @@ print("✓ Off the fast path, the fused kernel runs if the call asks for no weig
 # ## What does a mask cost?
 #
 # A causal mask forbids nearly half of the scores. Told by its flag, the function skips blocks of keys in the future: 141 ms,
-# after 187 without a mask. The class on its fast path computes every score first, and takes another softmax for a mask, a slow one: 591
-# ms, after 295. Keep your booleans, and switch the path off: 224. Scattered over (n, m), they take the class 568 on it, and off it
+# against 187 without a mask. The class on its fast path computes every score first, and takes another softmax for a mask, a slow one: 591
+# ms, against 295. With the class, keep your booleans, and switch the path off: 224. Scattered over (n, m), they take the class 568 on it, and off it
 # 218.
 #
 # For the function, the dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
-# as the weights: 324, after 207 with the floats themselves. So **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
+# as the weights: 324, against 207 with the floats themselves. So, for the function, **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
 # is. It needs four axes: `bias[None]` if yours is (h, n, m).
 #
 # > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,

@@ -17,6 +17,7 @@ export default {
     const at = (milliseconds) => ((WIDE - 60) * milliseconds) / most;
     const root = svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", fill: "currentColor" });
     root.style.maxWidth = `${1.3 * WIDE}px`;
+    let awake = false; // the function, once the class is as fast as it can be
     const [code, said] = [element("code"), readout()];
 
     const turn = (name, text) => {
@@ -36,9 +37,10 @@ export default {
       );
       const [[low, middle, high], fused] = [own[3][now.mask], own[4][now.mask]];
       const best = Math.min(...ways.map((way) => way[3][now.mask][1]));
+      awake ||= now.plain && now.off;
       for (const [which, each] of knobs) {
         each.setAttribute("aria-pressed", String(now[which]));
-        each.disabled = now.function && which !== "function";
+        each.disabled = which === "function" ? !awake : now.function;
       }
       const ink = `var(--aa-${fused ? "n" : "h"})`;
       const goal = { stroke: "currentColor", "stroke-dasharray": "4 3" };
