@@ -163,7 +163,7 @@ display.show(rows, columns=columns, corner="the cat's share")
 
 # %% [markdown]
 # Look at the first column. Where the story gives no reason, the cat already has 1.00 of *thirsty* and 0.82 of *sweet*. With *because it
-# was*, it has 1.00 and 0.77. So the good answer about thirst says nothing about the word *it*: the model would have given it without. Told outright that *the
+# was*, it has 1.00 and 0.77. So the good answer about thirst says nothing about the word *it*: the model would have given it without. (These are shares of two answers; about *sweet*, as you saw, it prefers to lecture.) Told outright that *the
 # milk was sweet*, it gets it right, and the cat has 0.04. Told outright that the milk was thirsty, it still says the cat, with 0.76.
 #
 # A storyteller of 53,520<!-- quoted --> parameters answers both questions, and this model does not. The mechanism is the
@@ -644,9 +644,21 @@ display.show(stretches, columns=columns, corner="tokens", decimals=0)
 # [indexer](24_windows.ipynb#cell-id=sparse-attention) makes one choice for all heads of a layer, from cheaper scores.)
 #
 # Without feed-forward parts, the model is far worse than one that knows nothing: it is sure, and wrong. Without the norm
-# before the attention, numbers grow until float32 no longer holds them. (All this is one model and one text of 216 tokens. With another text,
-# neighbours in the chart may change places.)
-#
+# before the attention, numbers grow until float32 no longer holds them.
+
+# %% [markdown]
+# All this is one model, and one text. On the first 216 tokens of Python's text, the numbers are others, and the first key counts for far more:
+
+# %% tags=["needs-weights", "fold-input"]
+again = {"as it is": perplexity(model, torch.tensor([long[:216]]))}
+for name in ("window of 32", "window of 32 and the first key"):
+    with exchanged(*cases[name]):
+        again[name] = perplexity(model, torch.tensor([long[:216]]))
+assert again["window of 32 and the first key"] < 0.1 * again["window of 32"]
+both = {name: [worse[name], found] for name, found in again.items()}
+display.show(both, columns=["the ferry", "Python's text"], corner="perplexity", decimals=0)
+
+# %% [markdown]
 # > **Pitfall.** One answer that reads well proves nothing about weights. When you load some, measure a loss, on texts as long as
 # > those that you will use, and compare the logits with an implementation that you trust.
 
@@ -739,12 +751,17 @@ def mute(attend, silent: Tensor, *inputs):
     return heads.masked_fill(silent[:, None, None], 0), weights
 
 
+def silenced(model: decoder.LanguageModel, silent: Tensor):
+    """Let some heads of a model be silent, until this is closed."""
+    modules = [layer.self_attn for layer in model.layers]
+    muted = [partial(mute, x.attend, row) for x, row in zip(modules, silent)]
+    return exchanged(modules, "attend", muted)
+
+
 @torch.no_grad()
 def losses(model: decoder.LanguageModel, tokens: Tensor, silent: Tensor) -> Tensor:
     """Give the mean loss at each position, while some heads are silent."""
-    modules = [layer.self_attn for layer in model.layers]
-    muted = [partial(mute, x.attend, row) for x, row in zip(modules, silent)]
-    with exchanged(modules, "attend", muted):
+    with silenced(model, silent):
         logits = model(tokens)[:, :-1]  # (b, ..., v)
     return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(0)
 
@@ -785,9 +802,14 @@ display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 # %% [markdown]
 # In the first half there is nothing to copy, and silencing the ten changes nothing. (Random tokens are no text: on them the model does worse than one that knows nothing.) In the second half the loss falls
 # steeply, and without the ten it falls little. Ten others cost far less. So these heads copy, and the model needs them
-# for it.
-#
-# What makes it say *cat*, with a reason or without? I have not found out. But you know now what an answer is worth. *The
+# for it. And *The cat*? Ask once more, with the ten silent:
+
+# %% tags=["needs-weights"]
+with silenced(model, chosen):
+    print(answer(model, tokenizer, QUESTION))
+
+# %% [markdown]
+# So the cat does not come from them. What makes the model say *cat*, with a reason or without, I have not found out. But you know now what an answer is worth. *The
 # cat was thirsty* read like understanding, and it survived GELU in the gates. It took a story without *it*, and a second
 # number, to see what was wrong.
 
@@ -813,7 +835,7 @@ display.finish(drawing, name="loss-of-repeated-tokens", alt=alt)
 # </details>
 
 # %% [markdown]
-# Press a model. Its strip has a piece for each layer: press one, or move the slider. In its block, what Llama lacks is orange:
+# Press a model. Its strip has a piece for each layer: press one, or move the slider. Of the parts that are drawn, those that Llama lacks are orange:
 
 # %% tags=["fold-input"]
 DELTA = "short convolution; keys of length 1; a state, one gate a head; output gate"
@@ -876,7 +898,7 @@ MODELS |= {
 display.blocks(MODELS, name="blocks-of-today")
 
 # %% [markdown]
-# Most parts have their chapters: the [window](24_windows.ipynb#cell-id=three-keys-each), the
+# (Not drawn are biases, the activation in the feed-forward part, and how a rotation is stretched for longer texts, as by YaRN.) Most parts have their chapters: the [window](24_windows.ipynb#cell-id=three-keys-each), the
 # [learned sink and the output gate](24_windows.ipynb#cell-id=the-key-that-must-stay), [chosen
 # keys](24_windows.ipynb#cell-id=sparse-attention), the [state](25_linear_attention.ipynb#cell-id=the-delta-rule), the [latent](22_fewer_keys.ipynb#cell-id=a-summary-instead-of-a-catalogue)
 # and the [one wide head](22_fewer_keys.ipynb#cell-id=one-wide-head). (A *learned sink* is a number in the softmax of each head; the sink that you kept above was a key of the text.)
