@@ -454,9 +454,9 @@ display.diff(attend, attend_safely)
 
 # %% [markdown]
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
-# function gives such a row zeros, too.
+# function gives such a row zeros, too. Its class, by default, gives NaN, in the gradients as well ([a cure](#cell-id=your-cure)).
 #
-# And your code? `blocked.all(-1).any()` tells whether it has such rows. This table says what such a row gets, and which matrices
+# And your code? `blocked.all(-1).any()` tells whether it has such rows. This table says what such a row gets in one layer, and which matrices
 # then have a gradient with NaN, though nobody reads the row:
 
 # %% tags=["hide-input"]
@@ -485,7 +485,7 @@ display.show(rows, names, ["the row", "NaN in"], decimals="<", corner="scores")
 
 # %% [markdown]
 # With a large negative number no NaN arises (`transformers` adds `finfo.min`), but such a row mixes all that it must not see. And where $-\infty$ is *added*,
-# the second fill [is not enough](#cell-id=where-a-mask-is-added): lift the mask from such a row.
+# the second fill [is not enough](#cell-id=where-a-mask-is-added): take the mask off such a row.
 
 # %% tags=["proof"]
 assert rows == [
