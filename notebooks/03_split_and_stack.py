@@ -19,7 +19,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from annotated_book import chapters, display
+from annotated_book import chapters, display, measured
 
 one = chapters.load("01_one_head")  # attend, the words and their features
 two = chapters.load("02_two_heads")  # a pair of heads, and a list of any number
@@ -64,15 +64,14 @@ def read_aloud():
 read_aloud()
 
 # %% [markdown]
-# It was trained with one of these four numbers, and not with eight: *juice* is no answer. The other three name
-# what was sweet and who was thirsty, even the one that cuts nothing. Press *a story of their own* a few times, and
-# watch who does what to whom. Then let each of them write 200. In the table below, a story is *possible* if the rules of its
-# world can tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself. With how many
-# heads was the storyteller trained?
+# With eight heads, it says *juice*, which nobody drank. The other three name what was sweet and who was thirsty, even
+# the one that cuts nothing. So press *a story of their own* a few times, and watch who does what to whom. With how many heads
+# was the storyteller trained? The table below counts 192 such questions, and 200 stories of each. A story is *possible* if
+# the rules of its world can tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself.
 #
 # <details name="trained"><summary>One.</summary>
 #
-# It answers both sentences. But in its stories, the dog chases the dog.
+# It answers both sentences. But in its stories, the dog chases the dog, and fewer of its answers are right than with eight.
 #
 # </details>
 # <details name="trained"><summary>Two.</summary>
@@ -120,9 +119,9 @@ def examine(model: nn.Module) -> tuple[list, list[list[str]]]:
 cuts = {h: examine(cut_into(h)) for h in COUNTS.values()}
 shares = {}
 for name, count in COUNTS.items():
-    *_, possible, itself, pairs = cuts[count][0]
-    shares[name] = [f"{possible:.0%}", f"{itself / pairs:.0%}"]
-display.show(shares, columns=["stories possible", "to itself"])
+    *_, right, possible, itself, pairs = cuts[count][0]
+    shares[name] = [f"{right}", f"{possible:.0%}", f"{itself / pairs:.0%}"]
+display.show(shares, columns=["right answers of 192", "stories possible", "to itself"])
 
 # %% [markdown]
 # One of the stories that are told uncut:
@@ -343,9 +342,10 @@ display.who_chases(
 # finds him at Anna's, he is the one who is chased. Which of the two it looks for depends on the pair:
 # with a cat and a horse, it is the cat.
 #
-# Now press *uncut*, and then *dog* and *cat*. The two sums of each word become one, so there is one set of weights for
-# both questions. It goes to Anna's dog, whoever chases. Head 1 alone, with head 2 off, is right in 55 of the 60 beginnings. Uncut, its
-# sums drown in those of head 2, and 30 are left. **The cut keeps the sums of each head to itself.**
+# Now press *uncut*, which is this layer only, and then *dog* and *cat*. The two sums of each word become one, so there is one
+# set of weights for both questions. It goes to Anna's dog, whoever chases, and 30 of the 60 beginnings are left. Would a better set do?
+# Give both heads the weights of head 1, and 31 are right; with those of head 2, 32. **It takes two sets, and the cut keeps them
+# apart.**
 
 
 # %% tags=["proof"]
@@ -371,13 +371,22 @@ print("✓ In each pair, head 1 looks for the same animal, whoever chases.")
 
 # %% tags=["proof"]
 assert [*lost.values()] == [[60, 0, 0], [32, 28, 0], [55, 0, 5], [21, 17, 22], [30, 30, 0]]
+for head, right in ((0, 31), (1, 32)):
+    model = cut_into(2)
+    attention = model.layers.layers[1].self_attn
+    for part in (attention.in_proj_weight.data, attention.in_proj_bias.data):
+        asking = part.unflatten(0, (3, 2, -1))[:2]  # W_Q and W_K, of each head
+        asking[:, 1 - head] = asking[:, head]
+    assert faults(model) == [right, 60 - right, 0]
 whole, one_set = cut_into(2), cut_into(2, 1)
 for verb in ("chased", "feared", "carried"):
     for a, b, _ in beginnings():
         twins = [had(a, b, who, verb) for who in (a, b)]
         assert next_words(whole, twins) == [b, a]
         assert len({*next_words(one_set, twins)}) == 1
-print("✓ Cut, the other animal; uncut, the same whoever acts: all pairs, and three verbs.")
+print(
+    "✓ With one set of weights, uncut, head 1's or head 2's: 30, 31 or 32 of 60 are right."
+)
 
 # %% [markdown]
 # ## The class
@@ -431,7 +440,7 @@ class SplitAndStack(nn.Module):
 
 
 # %% [markdown]
-# What is its last matrix for? Here is the row of *it* with *sweet* as the last word, before $W_O$ and after. Head 1 has the
+# What is its last matrix for? Here is what *it* collects with *sweet* as the last word, before $W_O$ and after. Head 1 fills the
 # first two columns, head 2 the last two:
 
 # %% tags=["hide-input"]
@@ -447,11 +456,12 @@ rows = torch.stack([merged[it], (merged @ two.W_O)[it]])  # (2, e)
 display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 
 # %% [markdown]
-# Side by side, what head 2 found about the food, 0.97, has landed under *action*. $W_O$ lets every head write into every
-# feature. Ours moves the 0.97 under *food*.
+# Added to the row of *it* as they stand, the 0.97 that head 2 found about the food would be so much *action*. $W_O$ lets every
+# head write into every feature. Ours moves the 0.97 under *food*.
 #
 # The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six, and
-# they multiply just as many numbers. How much time that saves is measured in [Speed](15_speed.ipynb).
+# they multiply just as many numbers. On our machine the list takes a twentieth to a third longer, with 512 or
+# 2,048 words of 512 numbers.
 
 # %% tags=["proof"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -476,6 +486,11 @@ for kind in (two.Heads, SplitAndStack):
     counts.append((products.calls, counter.get_total_flops()))
 (listed, work), (stacked_calls, same) = counts
 assert work == same
+races = measured.find("one by one")
+times = [row["ratios"]["all heads at once"]["a list of heads"][1] for row in races]
+assert {tuple(row["size"][1:]) for row in races} == {(512, 512, 8), (2048, 512, 8)}
+assert 1.05 < min(times) < 1.1
+assert 1.3 < max(times) < 1.4
 print(f"✓ In {listed} products or in {stacked_calls}, as many numbers are multiplied.")
 
 # %% tags=["proof"]
