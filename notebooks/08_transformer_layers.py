@@ -17,7 +17,6 @@
 # a surprise: with every remedy in its place, a model of such layers can still get every answer wrong.
 
 # %% tags=["fold-input"]
-import copy
 import json
 from importlib import resources
 from itertools import product
@@ -48,85 +47,111 @@ def apart(x: Tensor) -> float:
 # %% [markdown] name="attention-alone-forgets"
 # ## Attention alone forgets
 #
-# Take the eight words of [One head](01_one_head.ipynb), widened by a random matrix to e = 24 numbers, and eight
-# attention modules with random weights. In each round every word is *replaced* by what it has collected: *cat*, *milk* and
-# *thirsty* go in, and three averages of all words come out. (`MultiheadAttention` is the package's from here on: your
-# class with PyTorch's names. It takes a padding mask `(b, m)` as it is, and its weights are the mean of the heads.) After each round, measure how different the words still are: the size of what
-# differs from the mean of the eight words, as a share of the whole. At the start it is 0.74.
+# Take the eight words of [One head](01_one_head.ipynb), widened by a random matrix to e = 24 numbers, and 24
+# attention modules, their matrices drawn as `torch.nn.Transformer` draws them. In each round every word is *replaced* by what
+# it has collected: *cat*, *milk* and *thirsty* go in, and three averages of all words come out. (`MultiheadAttention` is the package's
+# from here on: your class with PyTorch's names. It takes a padding mask `(b, m)` as it is, and its weights are the mean
+# of the heads.) After each round, measure how different the words still are: the size of what differs from the mean of
+# the eight words, as a share of the whole. At the start it is 0.74. Slide to two rounds. What is left?
 #
-# What is left of this share after two rounds: about half, about a tenth, or nothing? And three repairs are at hand, all
-# switched off. **Add**: a word keeps its numbers, and what it collects is added to them. **Think**: after each round, a
-# small network works on every word by itself. **Norm**: every word's numbers are brought back to the size 1. Which of
-# the three keep the words apart?
+# <details name="left"><summary>About half.</summary>
+#
+# After one round only a tenth of the numbers differs, and the second does far more.
+#
+# </details>
+# <details name="left"><summary>About a tenth.</summary>
+#
+# So it is after one round. The second does far more.
+#
+# </details>
+# <details name="left"><summary>Nothing.</summary>
+#
+# Right: eight equal rows.
+#
+# </details>
+#
+# And four repairs are at hand, all switched off. **Add**: a word keeps its numbers, and what it collects is added to them.
+# **Think**: in each round, a small network works on every word by itself. **Norm after**: then every word's numbers
+# are brought to the size 1. **Norm before**: only what a round *reads* is brought to the size 1. Can you keep the words apart
+# over eight rounds? And over 24?
+
 
 # %%
-heard = [MultiheadAttention(24, 4, batch_first=True) for _ in range(8)]
-thought = [nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24)) for _ in range(8)]
-
-
 @torch.no_grad()
-def hold(x: Tensor, rounds: zip, add: bool, think: bool, norm: bool) -> list[Tensor]:
+def hold(
+    x: Tensor, sublayers: list, add: bool, think: bool, after: bool, before: bool
+) -> list[Tensor]:
     """Let the words hold rounds; give them at the start and after each."""
-    after = [x]
-    for attention, network in rounds:
-        for sublayer in (attention, network)[: 1 + think]:
-            found = sublayer(x, x, x)[0] if sublayer is attention else sublayer(x)
-            x = x + found if add else found            # (b, n, e)
-            x = F.layer_norm(x, (24,)) if norm else x  # (b, n, e)
-        after.append(x)
-    return after
+    found = [x]
+    for i, sublayer in enumerate(sublayers):  # attention, network, attention, ...
+        if think or i % 2 == 0:
+            said = sublayer(F.layer_norm(x, (24,)) if before else x)  # (b, n, e)
+            x = x + said if add else said                             # (b, n, e)
+            x = F.layer_norm(x, (24,)) if after else x                # (b, n, e)
+        found.append(x)
+    return found[::2]
 
 
 # %% tags=["fold-input"]
-runs = {
-    on: [(x[0], apart(x)) for x in hold(sentence, zip(heard, thought), *on)]
-    for on in product((False, True), repeat=3)
-}
-OFF, ADD = (False, False, False), (True, False, False)
+stacks: list[list] = []
+for seed in range(9):
+    torch.manual_seed(seed)
+    stacks.append([])
+    for _ in range(24):
+        module = MultiheadAttention(24, 4, batch_first=True)
+        network = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
+        for drawn in (*module.parameters(), *network.parameters()):
+            if drawn.dim() > 1:
+                nn.init.xavier_uniform_(drawn)
+        stacks[-1] += [lambda x, module=module: module(x, x, x)[0], network]
+
+# %% tags=["hide-input"]
+SWITCHES = ["add", "think", "norm after", "norm before"]
+every = [on for on in product((False, True), repeat=4) if not (on[2] and on[3])]
+runs = {on: hold(sentence, stacks[8], *on) for on in every}
+OFF, ADD = (False, False, False, False), (True, False, False, False)
 display.rounds(
-    runs,
+    {on: [(x[0], apart(x)) for x in run] for on, run in runs.items()},
     one.WORDS,
-    ["add", "think", "norm"],
-    shown={"at the start": (OFF, 0), "replaced, twice": (OFF, 2), "added, twice": (ADD, 2)},
+    SWITCHES,
+    stops=[0, 1, 2, 3, 4, 6, 8, 12, 16, 24],
+    shown={
+        "at the start": (OFF, 0),
+        "replaced, twice": (OFF, 2),
+        "added, 24 times": (ADD, 24),
+    },
     name="eight-words",
 )
 
-# %% tags=["proof"]
-for on, run in runs.items():
-    left = [share for _, share in run]
-    assert left[8] > 0.4 if on[0] else left[2] < 0.002
-    assert on[0] or left[8] < 1e-5
-assert 0.09 < runs[OFF][1][1] < 0.1
-larger = sentence
-left = []
-for attention in heard:
-    module = copy.deepcopy(attention)
-    with torch.no_grad():
-        for drawn in module.parameters():
-            drawn.mul_(5)
-        larger = module(larger, larger, larger)[0]  # (b, n, e)
-    left.append(apart(larger))
-assert left[5] > 0.1
-assert left[6] < 1e-3
-print("✓ Eight settings: which keep the words apart over eight rounds is as the text says.")
-
 # %% [markdown]
-# Nothing is left, and two of the three switches are no help, not even together. (Blue is above zero, orange
+# Without *add* nothing is left, whatever else you press. (Blue is above zero, orange
 # below; each picture has its own scale.) The weights of a word are positive and add up to one, so what it collects is an
-# average of all words, and averages differ less than the things averaged: after one round a tenth is left. The second
-# does far more. What two words collect differs only if their weights differ *and* the values do, and by now both
+# average of all words, and averages differ less than the things averaged. The second round
+# does far more than the first. What two words collect differs only if their weights differ *and* the values do, and by now both
 # hardly do. From then on, the network and the norm work on eight equal rows, each by itself, and what goes in equal
-# comes out equal.
-#
-# Two rounds belong to these weights: with all matrices five times as large it takes seven. But [Dong et
-# al.](../docs/references.md#dong-2021) showed that attention alone draws the words together ever faster, with any number
-# of heads, unless the matrices are large. Where the collected numbers are added, the words still differ after eight.
+# comes out equal. [Dong et al.](../docs/references.md#dong-2021) showed that attention alone draws the words together
+# ever faster, with any number of heads, unless the matrices are large.
 #
 # Adding instead of replacing is called a **residual connection** [[He et al.](../docs/references.md#he-2016)], and the
 # module that computes what is added is a **sublayer**. What passes from sublayer to sublayer, collecting one addition
 # after another, is the **residual stream**. Here the picture of the table limps: people can always note down one thing
 # more, but the stream has e numbers, and all that is ever added has to share them.
 #
+# With *add*, the words still differ after eight rounds, but slide on: after 24, hardly anything is left, and the numbers
+# have grown. Two of the other switches will have to help. First, what *think* is for.
+
+# %% tags=["proof"]
+for stack in stacks:
+    for on in every:
+        left = [apart(x) for x in hold(sentence, stack, *on)]
+        assert left[8] > 0.05 if on[0] else left[2] < 0.002
+        assert on[0] or left[8] < 1e-5
+        assert on[3] or left[24] < 0.04
+        assert on[0] * on[3] == (left[24] > 0.1)
+    assert 0.03 < apart(hold(sentence, stack, *OFF)[1]) < 0.13
+print("✓ Nine draws: after 24 rounds, only add with norm before has kept the words apart.")
+
+# %% [markdown]
 # ## The feed-forward network: time to think
 #
 # After a few rounds *it* has collected two things: whether it is an animal, and whether it is thirsty. Does it want
@@ -164,10 +189,10 @@ display.show(torch.cat([wants, linear, relu], 1), scenes, columns)
 feed_forward = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
 
 # %% tags=["proof"]
-attention, changed, cat = heard[-1], sentence.clone(), one.WORDS.index("cat")
+attention, changed, cat = stacks[0][0], sentence.clone(), one.WORDS.index("cat")
 changed[0, cat] += 1
 for sublayer, reached in (
-    (lambda x: attention(x, x, x)[0], [*range(8)]),
+    (attention, [*range(8)]),
     (feed_forward, [cat]),
 ):
     reacts = (sublayer(changed) - sublayer(sentence)).norm(dim=-1)[0]  # (n,)
@@ -177,47 +202,34 @@ print("✓ Change only “cat”: attention changes all eight words, this networ
 # %% [markdown] name="the-norm"
 # ## The norm: louder every round
 #
-# Now put 24 pairs of attention and feed-forward network one behind the other, with all matrices drawn as
-# `torch.nn.Transformer` draws them. Each of these 48 sublayers adds a little. How large are the numbers at the end
-# (their standard deviation), beside those at the start: ten times, a hundred times, or a thousand times as large?
-# Luck has a say in it, so draw nine such stacks.
+# Back to the eight words, with *add* and *think*: each of the 48 sublayers adds a little. The numbers begin with the size 0.65 (their
+# standard deviation). How large are they after 24 rounds?
+#
+# <details name="loud"><summary>Ten times as large.</summary>
+#
+# So it would be if each sublayer added about as much as the others.
+#
+# </details>
+# <details name="loud"><summary>A hundred times.</summary>
+#
+# Larger still.
+#
+# </details>
+# <details name="loud"><summary>A thousand times.</summary>
+#
+# Right, and more. Luck has a say in it, so here are nine draws of the matrices.
+#
+# </details>
 
-# %% tags=["fold-input"]
-stacks: list[list] = []
-for seed in range(9):
-    torch.manual_seed(seed)
-    stacks.append([])
-    for _ in range(24):
-        module = MultiheadAttention(24, 4, batch_first=True)
-        network = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 24))
-        for drawn in (*module.parameters(), *network.parameters()):
-            if drawn.dim() > 1:
-                nn.init.xavier_uniform_(drawn)
-        stacks[-1] += [lambda x, module=module: module(x, x, x)[0], network]
-
-
-# %% tags=["fold-input"]
-@torch.no_grad()
-def measure(words: Tensor, stacks: list, step, what=torch.std) -> Tensor:
-    """Send the words through each stack; give the size of the numbers after each pair."""
-    found = []
-    for sublayers in stacks:
-        x, measured = words, [what(words)]
-        for sublayer in sublayers:
-            x = step(x, sublayer)  # (b, n, e)
-            measured.append(what(x))
-        found.append(measured[::2])
-    return torch.tensor(found)  # (9, 25)
-
-
-only_add = measure(sentence, stacks, lambda x, sublayer: x + sublayer(x))  # (9, 25)
-start, ends = only_add[0, 0], sorted(only_add[:, -1].tolist())
+# %% tags=["hide-input"]
+loud = [hold(sentence, stack, True, True, False, False)[-1] for stack in stacks]
+start, ends = sentence.std(), sorted(x.std().item() for x in loud)
 print(f"{start:.2f} becomes {ends[4]:.0f} (between {ends[0]:.0f} and {ends[8]:.0f})")
 
 # %% [markdown]
-# About a thousand times and more: the middle one of the nine goes from 0.65 to 1704, the quietest to 533. A sublayer adds in proportion to what it reads, so growth feeds on growth. Large numbers
-# make large scores, and where those give nearly all the weight to one word, [hardly any gradient passes
-# through](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
+# A sublayer adds in proportion to what it reads, so growth feeds on growth. Large numbers
+# make large scores, and where those give nearly all the weight to one word, [hardly any gradient reaches its query and
+# its keys](01_one_head.ipynb#cell-id=deeper-why-divide-by-the-root).
 #
 # A **layer norm** [[Ba et al.](../docs/references.md#ba-2016)] turns the volume back. From each number of a word it
 # subtracts the mean of the word's e numbers, and divides by their standard deviation:
@@ -306,56 +318,27 @@ layers = {
 }
 display.layers(layers, name="norm-place")
 
-# %%
-STEPS = {
-    "only added": lambda x, sublayer: x + sublayer(x),
-    "pre-LN": lambda x, sublayer: x + sublayer(F.layer_norm(x, (24,))),
-    "post-LN": lambda x, sublayer: F.layer_norm(x + sublayer(x), (24,)),
-}
-curves = {name: measure(sentence, stacks, step) for name, step in STEPS.items()}
+# %% [markdown]
+# In the eight words' figure, these are *norm after* and *norm before*, with *add* and *think*. Both keep the volume down, but only one
+# keeps the words apart. Here are all nine draws, after 24 rounds:
 
 # %% tags=["hide-input"]
-drawing, (ax,) = display.panels(340, 250)
-labels, places = [], ((15, 700), (24, 8), (24, 0.7))
-for (name, sizes), letter, place in zip(curves.items(), "bnh", places):
-    ink = display.COLOURS[letter]
-    ordered = sizes.sort(0).values  # (9, 25)
-    ax.fill_between(range(25), ordered[0], ordered[-1], color=ink, alpha=0.2, linewidth=0)
-    ax.plot(ordered[4], color=ink)
-    labels.append(f"{name}: {ordered[4, -1]:.{int(name != 'only added')}f}")
-    ax.text(*place, labels[-1], ha="right", va="center", color=ink, fontsize=12)
-ax.set(
-    yscale="log",
-    xlim=(0, 24),
-    ylim=(0.5, None),
-    xlabel="pairs of sublayers",
-    ylabel="size of the numbers",
-)
-ax.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1000"])
-ax.set_yticks([], minor=True)
-display.finish(
-    drawing,
-    name="how-loud",
-    alt=f"Size of the numbers over 24 pairs of sublayers; at the end, {'; '.join(labels)}.",
-    caption="A line is the middle of nine draws; a band reaches from the smallest to the "
-    "largest.",
-)
+ORDER = {"only added": (False, False), "post-LN": (True, False), "pre-LN": (False, True)}
+ends = {}
+for name, norms in ORDER.items():
+    last = [hold(sentence, stack, True, True, *norms)[-1] for stack in stacks]
+    size, left = (torch.tensor([*map(x, last)]).median() for x in (torch.std, apart))
+    ends[name] = [f"{size:.{int(name != 'only added')}f}", f"{left:.3f}"]
+display.show(ends, columns=["size of the numbers", "what differs"], corner="middle of nine")
 
 # %% [markdown]
-# Both keep the volume down. (Each tick is ten times the one below.) With post-LN the stream has size 1 from the first norm on. With pre-LN the stream
+# With post-LN the stream has size 1 from the first norm on. With pre-LN it
 # still grows, but only to 4.2, because each sublayer reads a copy of size 1 and adds no more than that gives. What the last sublayer
 # adds has no norm after it, so a pre-LN stack ends in one more, the **final norm**.
 #
-# And forgetting? Over eight rounds, with the matrices that the class begins with, adding was enough. These stacks are
-# deeper, and their matrices larger. What is left of the 0.74?
-
-# %%
-left = {name: measure(sentence, stacks, step, apart) for name, step in STEPS.items()}
-rows = {name: shares.median(0).values[[8, 24]] for name, shares in left.items()}
-display.show(rows, columns=["after 8 pairs", "after 24"], corner="what differs", decimals=3)
-
-# %% [markdown]
-# With adding alone the words forget after all, only later. What attention adds is much the same for all words, and where it is large it buries what tells them apart. Post-LN divides both by the same number, so that is no help. With pre-LN, what is added stays small beside a stream that has grown, and a quarter of that share is left. [Noci et
+# And forgetting? What attention adds is much the same for all words, and where it is large it buries what tells them
+# apart. Post-LN divides both by the same number, so that is no help. With pre-LN, what is added stays small beside a
+# stream that has grown, and 0.182 of the whole still differs, where it was 0.74. [Noci et
 # al.](../docs/references.md#noci-2022) found such forgetting in post-LN stacks before training, and prevent it: the
 # deeper the stack, the smaller they make what is added.
 #

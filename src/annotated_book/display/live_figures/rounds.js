@@ -1,7 +1,8 @@
-// Words that listen to each other round after round: three switches, and what is left of their differences.
+// Words that listen to each other round after round: switches, and what is left of their differences.
 //
-// words: which words; wide: how many numbers a word has; switches: their names, all off at first
-// runs: under which switches are on (a 0 or 1 each), of each round the numbers (cells: a letter each, m for 0, by their
+// words: which words; wide: how many numbers a word has; switches: their names, all off at first, at most one of the last
+//   two on; stops: after how many rounds one can look
+// runs: under which switches are on (a 0 or 1 each), at each stop the numbers (cells: a letter each, m for 0, by their
 //   share of the largest), which share of them differs from word to word (apart), and their size
 import { button, element, readout, slider, svg } from "./host/figure.js";
 
@@ -9,7 +10,7 @@ const [LEFT, CELL, HIGH, ZERO, STEPS] = [70, 14, 20, "m".charCodeAt(0), 12];
 
 export default {
   render({ model, el }) {
-    const { words, wide, switches, runs } = model.get("data");
+    const { words, wide, switches, stops, runs } = model.get("data");
     const on = switches.map(() => false);
     let at = 0;
     const root = svg("svg", {
@@ -40,16 +41,23 @@ export default {
       });
       toggles.forEach((toggle, i) => toggle.setAttribute("aria-pressed", on[i]));
       said.textContent =
-        `After ${at} ${at === 1 ? "round" : "rounds"}: ${apart} of the whole differs from word to word. ` +
+        `After ${stops[at]} ${stops[at] === 1 ? "round" : "rounds"}: ${apart} of the whole differs from word to word. ` +
         `Size of the numbers: ${size}.`;
       root.setAttribute("aria-label", `The numbers of ${words.length} words. ${said.textContent}`);
     };
     const time = slider({
       label: "rounds",
-      max: runs["0".repeat(switches.length)].length - 1,
+      max: stops.length - 1,
+      say: (value) => `${stops[value]}`,
       move: (value) => ((at = value), show()),
     });
-    const toggles = switches.map((name, i) => button(name, () => ((on[i] = !on[i]), show())));
+    const press = (i) => {
+      on[i] = !on[i];
+      const other = 2 * switches.length - 3 - i; // of the last two
+      if (on[i] && other < switches.length) on[other] = false;
+      show();
+    };
+    const toggles = switches.map((name, i) => button(name, () => press(i)));
     el.append(
       element("div", { class: "aa-controls" }, time.label),
       element("div", { class: "aa-controls aa-endings" }, ...toggles),

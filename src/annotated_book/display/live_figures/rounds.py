@@ -1,4 +1,4 @@
-"""Words that listen to each other round after round, with three switches."""
+"""Words that listen to each other round after round, with switches."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,16 +17,20 @@ def rounds(
     words: Sequence[str],
     switches: Sequence[str],
     *,
+    stops: Sequence[int],
     shown: Mapping[str, tuple[tuple[bool, ...], int]],
     name: str,
 ) -> Output:
     """Show the numbers of words as colours after some rounds; alive, the switches are the reader's.
+
+    Of the last two switches at most one is on.
 
     Args:
         runs: under which switches are on, after each round the words' numbers, (n, e), and which
             share of them differs from word to word.
         words: the n words.
         switches: what each of them does, in a word or two.
+        stops: the rounds at which the live figure stops, 0 first.
         shown: of each panel of the still picture its title, and the switches and the round.
         name: the figure's name, see ``finish``.
     """
@@ -50,12 +54,13 @@ def rounds(
                 "apart": f"{apart:.3f}",
                 "size": f"{x.std():.2f}",
             }
-            for x, apart in run
+            for x, apart in (run[stop] for stop in stops)
         ]
         for on, run in runs.items()
     }
     wide = next(iter(runs.values()))[0][0].size(1)
-    data = {"words": list(words), "wide": wide, "switches": list(switches), "runs": told}
+    data = {"words": list(words), "wide": wide, "switches": list(switches)}
+    data |= {"stops": list(stops), "runs": told}
     return live(finish(drawing, name=name, alt=alt), "rounds", data, room=(345, 290))
 
 
