@@ -588,12 +588,13 @@ print("✓ This layer, the package's and PyTorch's agree: outputs and all gradie
 #
 # | mask | shape | argument | what nobody looks at |
 # |---|---|---|---|
-# | causal | `(n, n)` | `tgt_mask`; in this package `tgt_is_causal=True` alone is enough, PyTorch wants the mask as well | words not yet written, in the decoder |
+# | causal | `(n, n)` | `tgt_mask` | words not yet written, in the decoder |
 # | padding of the source | `(b, m)` | `src_key_padding_mask` | padding, in the encoder's self-attention |
 # | the same again | `(b, m)` | `memory_key_padding_mask` | padding, in the cross-attention |
-# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | padding, in the decoder's self-attention (on the right, the causal mask hides it already) |
+# | padding of the target | `(b, n)` | `tgt_key_padding_mask` | padding, in the decoder's self-attention |
 #
-# The third is easily forgotten. Let a decoder write *the cat was*, from a memory of *it was thirsty* and two rows of
+# For the first, this package is content with `tgt_is_causal=True`, and PyTorch wants the mask as well. The last may be left out where
+# padding stands on the right: the causal mask hides it already. The third is easily forgotten. Let a decoder write *the cat was*, from a memory of *it was thirsty* and two rows of
 # padding (random numbers stand for what the encoder makes of it). Where does *was* look, with the mask and without?
 
 # %%
