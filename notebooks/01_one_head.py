@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *15 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -34,7 +34,7 @@ FEATURES = ["animal", "food", "action", "quality"]
 WORDS = ["the", "cat", "drank", "milk", "because", "it", "was", "thirsty"]
 DIGITS = ["0000", "3000", "0020", "0300", "0000", "1101", "0010", "2002"]
 HAND_MADE = dict(zip(WORDS, DIGITS)) | {"sweet": "0202", "and": "0000", "vanished": "0020"}
-HAND_MADE |= {"cats": "3000", "kittens": "3000", "cream": "0300"}
+HAND_MADE |= {"cats": "3000", "kittens": "3000", "cream": "0300", "butter": "0300"}
 SWEET = [*WORDS[:-1], "sweet"]
 
 
@@ -290,123 +290,90 @@ display.show(rows, ["cat … milk", "milk … cat"], FEATURES)
 # %% tags=["hide-input"]
 CATS = ["cats", "and", "kittens", "drank", "because", "it", "was", "sweet"]
 MILK = ["milk", "and", "cream", "vanished", "because", "it", "was", "thirsty"]
-cats, milk = embed(CATS), embed(MILK)  # (8, 4)
-_, of_cats = attend(cats, cats, cats)  # (8, 4), (8, 8)
-_, of_milk = attend(milk, milk, milk)  # (8, 4), (8, 8)
-two = {"sentence": ["cats … sweet", "milk … thirsty"]}
-own = {
-    ("cats … sweet",): (CATS, of_cats[it], cats[:, :2]),
-    ("milk … thirsty",): (MILK, of_milk[it], milk[:, :2]),
-}
-display.collects(two, own, FEATURES[:2], it, name="own-numbers")
+named = {"cats … sweet": embed(CATS), "milk … thirsty": embed(MILK)}
+display.show(
+    torch.stack([attend(z, z, z)[0][it, :2] for z in named.values()]),
+    [*named],
+    FEATURES[:2],
+)
 
 # %% [markdown]
-# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where something is thirsty. Cats and kittens
-# outvote one *sweet*. The first two sentences went well only because the cat and the milk were a draw.
-#
-# Here is a better plan. *It* looks for animals, and brings home not *that* they are animals, but their quality. *Cats*
-# have none to give. But *thirsty*, in our table, is 2 of an animal itself, and *sweet* is not. So *it* brings home a quality only where that is one
-# of animals. For that, a word's query, key and value can no longer be the same four numbers.
+# Wrong, both times: 1.26 of animal where something is sweet, 1.26 of food where somebody is thirsty. Two nouns outvote one
+# last word. The first two sentences went well only because the cat and the milk were a draw.
 
 # %% [markdown] name="four-learned-matrices"
 # So put a matrix between a word and each of its three parts. $W_Q$ makes its query, what the word **asks for**; $W_K$ its
 # key, what it is **found by**; $W_V$ its value, what it **hands over**. The product takes each row of the matrix as many
 # times as the word has of that row's feature: for *it*, row *animal* plus row *food* plus row *quality*.
 #
-# Below you set a head by hand. A press on a cell makes it 1, then 2, then 0 again. Under each word stands how much *it* looks
-# there, times what that word hands over. The thin line in the bar is what *it* would bring home without a question, the average of all words.
-# More than that means *yes*, *it* is an animal. Three presses build the plan:
-#
-# 1. $W_V$, row *quality*: words hand over their quality, and nothing else.
-# 2. $W_Q$, row *quality*, column *animal*: *it* asks for animals, as *it* has 1 of quality in the first table. Whom will
-#    *it* look at?
-# 3. $W_K$, row *animal*, column *animal*: animals are found. (A column of the query meets only the same column of the key.)
+# Below you set a head by hand. $W_V$ is ready: as on the first screen, words hand over their animal and their food, and
+# the longer bar answers. As *it* asks for nothing yet, it looks at all words alike, and food wins. But somebody
+# thirsty is meant. **Make the animal win, with two presses.** (A press on a cell makes it 1, then 2, then 0 again. A column of the query
+# meets only the same column of the key.)
 
 # %% tags=["hide-input"]
-presses, ours = torch.zeros(2, 3, 4, 2)
-presses[0, 3, 0] = presses[1, 0, 0] = presses[2, 3, 0] = 1
-ours[0, 3] = torch.tensor([2, 1])
-ours[1, 0, 0] = ours[1, 3, 1] = ours[2, 3, 0] = 1
-settings = {
-    name: (w_q, w_k, w_v[:, :1])
-    for name, (w_q, w_k, w_v) in {
-        "nothing": torch.zeros(3, 4, 2),
-        "three presses": presses,
-        "our head": ours,
-    }.items()
-}
-six = {
-    f"{start} … {last}": (
-        [*words[:-1], last],
-        embed([*words[:-1], last]),
-        last == "thirsty",
-    )
-    for start, words in {"cat": WORDS, "cats": CATS, "milk": MILK}.items()
-    for last in ("thirsty", "sweet")
-}
-row = attend(*(six["milk … sweet"][1] @ w for w in ours))[1][it]
-assert abs(row[it] - 2 * row[-1]) < 0.01  # the quality of "it" is 1, that of "sweet" 2
-won = "All six! You have beaten our head, which gets five."
+ready, solved = torch.zeros(2, 3, 4, 2)
+ready[2, 0, 0] = ready[2, 1, 1] = 1
+solved[:2, 3, 1], solved[2] = torch.tensor([2, 1]), ready[2]
+settings = {"the start": tuple(ready), "three presses": tuple(solved)}
+BUTTER = ["milk", "cream", "butter", *MILK[3:]]
+told = {"milk … thirsty": (MILK, 0), "cats … sweet": (CATS, 1)}
+told |= {"cat … sweet": (SWEET, 1), "butter … thirsty": (BUTTER, 0)}
+four = {name: (said, embed(said), side) for name, (said, side) in told.items()}
 display.by_hand(
-    *(settings, six, FEATURES, ["animal", "quality"], it), name="by-hand", won=won
+    *(settings, four, FEATURES, ["animal", "quality"], FEATURES[:2], it),
+    name="by-hand",
+    won="All four!",
 )
 
 # %% [markdown] name="thirsty-or-sweet"
-# The second press moved nothing: a question finds nobody while all keys are empty. The third makes the answer right, and
-# brings five more sentences. Five of six are right, but *cats … thirsty* by a hair: 0.382, where the line stands at 0.375.
-# The two cats take most of the weight, and have no quality to give.
+# In $W_Q$ or $W_K$, one press alone moves nothing: a question finds nobody while all keys are empty. Did *it* ask for animals? Then
+# the first answer is right, as *thirsty* is 2 of an animal itself. But in the next sentence *it* finds the cats. **Three
+# presses get all four. Which?**
 #
-# So let *it* ask for quality, too: a 1 in row *quality*, column *quality*, of $W_K$ and of $W_Q$. Now *thirsty* is found
-# twice over, as an animal and as a quality. But *sweet* is found as well, and only three are right. Which cell makes
-# animals count for more than qualities?
+# <details><summary>Whom to ask</summary>
 #
-# <details name="which-cell"><summary>Row <em>quality</em>, column <em>animal</em>, of W<sub>Q</sub>: make it 2.</summary>
-#
-# Right. *Cats … thirsty* is a clear *yes*, 0.67. This is *our head*, that of the chapters to come.
-#
-# </details>
-# <details name="which-cell"><summary>Row <em>animal</em>, column <em>animal</em>, of W<sub>K</sub>: make it 2.</summary>
-#
-# Right: it makes the same scores. *Cats … thirsty* is a clear *yes*, 0.67. *Our head*, that of the chapters to come, has
-# the 2 in $W_Q$ instead.
-#
-# </details>
-#
-# One answer is still wrong, *milk … sweet*, with 0.90. No animal is about, except the bit of one in *it* itself, and the weights
-# add up to one all the same. So *it* brings home qualities, half of it its own and half that of *sweet*. **Can you set a head that gets all six?**
-#
-# <details><summary>Two answers</summary>
-#
-# Begin with our head (the chapters to come need no more), and put a 1 into both columns of row *action* of $W_K$. Where no animal is about, the verb is found,
-# and has nothing to hand over. In trained models, a word that takes the weight nobody needs is called an [attention
-# sink](24_windows.ipynb#cell-id=the-key-that-must-stay).
-#
-# Or begin with nothing, and set three numbers: a 2 in row *quality*, column *quality*, of $W_Q$ and of $W_K$, and a 1 in
-# row *animal* of $W_V$. This head only looks at the last word, and brings home how much of an animal that is.
+# Not the nouns, but the last word, which says something. Let *it* ask for a quality, and words be found by theirs: row *quality*,
+# column *quality*, of $W_Q$ and of $W_K$. That makes three. In the last sentence three foods still outvote
+# *thirsty*, so ask louder: make one of the two a 2.
 #
 # </details>
 
 
 # %% tags=["proof"]
-def answers(asked: dict, who: int, head: Tensor) -> list[float]:
-    """Give what "it" brings home in each sentence, and how many answers are right."""
-    home = [attend(*(rows @ w for w in head))[0][who, 0] for _, rows, _ in asked.values()]
-    lines = [(rows @ head[2]).mean(0)[0] for _, rows, _ in asked.values()]
-    right = [(a > b) == yes for a, b, (*_, yes) in zip(home, lines, asked.values())]
-    return [*map(float, home), sum(map(int, right))]
+def right(heads: Tensor, sentences: dict) -> list[int]:
+    """Count the answers that each of these heads, (b, 3, e, d), gets right."""
+    found = []
+    for words, rows, side in sentences.values():
+        brings = torch.vmap(lambda head, rows=rows: attend(*(rows @ head))[0])(heads)
+        both = brings[:, words.index("it")]  # (b, d)
+        found.append(both[:, side] - both[:, 1 - side])
+    return (torch.stack(found) > 1e-5).sum(0).tolist()
 
 
-both_found, other_way = ours.clone(), ours.clone()  # (3, 4, 2), (3, 4, 2)
-both_found[0, 3, 0] = other_way[0, 3, 0] = 1
-other_way[1, 0, 0] = 2
-assert [answers(six, it, head)[-1] for head in (presses, both_found, ours)] == [5, 3, 5]
-assert answers(six, it, other_way) == answers(six, it, ours)
-print("✓ Three presses: five of six. A 1 in column quality: three. Then the 2: five again.")
+def presses(start: Tensor, times: int) -> Tensor:
+    """Press so many of the 24 cells, in every way, and give the heads."""
+    cells = torch.combinations(torch.arange(24), times, with_replacement=True)
+    return (start + F.one_hot(cells, 24).sum(1).view(-1, 3, 4, 2)) % 3
 
-# %% [markdown]
-# What comes home is a quality; what the model shall read is *an animal*. So a fourth matrix, $W_O$, decides what the
-# notes are **written as**, before a model adds them to the row of the word that asked. Here is our whole head. A word has
-# e = 4 numbers; its query, its key and its value have d = 2, and the second number of a value is always 0.
+
+animals, quality = ready.clone(), ready.clone()  # (3, 4, 2), (3, 4, 2)
+animals[0, 3, 0] = animals[1, 0, 0] = quality[0, 3, 1] = quality[1, 3, 1] = 1
+assert right(torch.stack([ready, animals, quality, solved]), four) == [1, 1, 3, 4]
+one, two, three = (right(presses(ready, times), four) for times in (1, 2, 3))
+assert one[:16] == [1] * 16  # the cells of W_Q and W_K
+assert 4 not in one + two
+assert (three.count(4), len(three)) == (18, 2600)
+print("✓ One or two presses never get all four; of 2,600 ways to press three times, 18 do.")
+
+# %% [markdown] name="our-head"
+# So *it* asks for one thing, and brings home another. What comes home are two numbers, d = 2, and a word has four, e = 4. A
+# fourth matrix, $W_O$, says under which features they are **written**, before a model adds them to the row of the word
+# that asked.
+#
+# The head with three presses believes the last word, whoever else is about. *Our head*, that of the chapters to come, looks at the
+# cat, too: it asks for animals twice as loud as for qualities. But words hand over their quality alone. That it is the quality of an *animal*
+# is told by where $W_O$ writes it.
 
 # %%
 W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
@@ -417,6 +384,17 @@ W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), written under 
 mixed, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (8, 2), (8, 8)
 written = mixed @ W_O                               # (8, 2) x (2, 4) -> (8, 4)
 
+# %% tags=["hide-input"]
+of_sweet = attend(y @ W_Q, y @ W_K, y @ W_V)[0] @ W_O  # (8, 4)
+rows = torch.stack([written[it], of_sweet[it]])
+assert (weights[it].argsort()[-2:].sort()[0]).tolist() == [1, 7]
+assert attend(y @ W_Q, y @ W_K, y @ W_V)[1][it, 1] > 0.75
+display.show(rows, ["thirsty", "sweet"], FEATURES, corner="“it” gets")
+
+# %% [markdown]
+# *Thirsty* is found twice over, as an animal and as a quality. *Sweet* is found as a quality alone, so most of the look goes to
+# the cat, and a cat has no quality to give.
+
 # %% [markdown]
 # ## How far along the arrow
 #
@@ -425,7 +403,6 @@ written = mixed @ W_O                               # (8, 2) x (2, 4) -> (8, 4)
 # other word?
 
 # %% tags=["hide-input"]
-assert torch.stack([W_Q, W_K, W_V]).equal(ours)
 keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
 arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
 by_word = arrows @ keys.mT                                     # (51 * 51, 8)
@@ -440,8 +417,8 @@ display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle
 # %% [markdown] name="ask-twice"
 # ## Ask twice
 #
-# Five answers are right, and yet our head looks more at the cat than at the milk with *thirsty* and with *sweet* alike. Can other
-# matrices turn it: with *thirsty* more at the cat, with *sweet* more at the milk?
+# Our head looks more at the cat than at the milk, with *thirsty* and with *sweet* alike. Can other matrices turn it: with
+# *thirsty* more at the cat, with *sweet* more at the milk?
 #
 # <details name="in-one-round"><summary>Yes, with the right numbers.</summary>
 #

@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *11 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
+# *10 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -175,10 +175,10 @@ display.glasses(poured, ["cat", "milk"], name="two-glasses", writes=(w_o, FEATUR
 # %% [markdown] name="two-questions-at-once"
 # ## A rematch for the word *it*
 #
-# The head of [the last chapter](01_one_head.ipynb#cell-id=thirsty-or-sweet) was right about *it* in five of six sentences.
-# Where milk and cream were *sweet*, no animal was about, and it said *animal* all the same. So give it a rival, the same
-# head with *animal* and *food* exchanged: in $W_K$, so that head 2 finds foods, and in $W_O$, so that it writes under
-# *food*. Both hand over *quality* alone. (`one` is the code of the last chapter.)
+# [Our head](01_one_head.ipynb#cell-id=our-head) of the last chapter lets *it* look for animals, and writes their quality under
+# *animal*. How much of it makes a *yes*? Give it a rival, and nobody has to say: the same
+# head with *animal* and *food* exchanged, in $W_K$, so that head 2 finds foods, and in $W_O$, so that it writes under
+# *food*. The longer bar wins. (`one` is the code of the last chapter.)
 
 # %%
 SWAP = [1, 0, 2, 3]  # animal and food change places
@@ -195,9 +195,8 @@ def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # %% [markdown]
-# Here are the six sentences again. Head 1 says *animal*, head 2 *food*, and the longer bar wins. The single head got five.
-# How many will the two get? Press your number. Then you see, over the words, where head 1 looks from *it*, and under
-# them, where head 2 does.
+# How many of these six sentences will the two get right? Press your number. Then you see, over the words, where head 1
+# looks from *it*, and under them, where head 2 does.
 
 
 # %% tags=["hide-input"]
@@ -220,9 +219,12 @@ for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
 display.duel(six, ("animal", "food"), -1, name="rematch")
 
 # %% [markdown]
-# Head 1 is the same as before, but now it must beat a rival, and the rival can be wrong as well. In *cats … thirsty*
-# there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home their quality:
-# 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
+# <details><summary>What went wrong?</summary>
+#
+# In *cats … thirsty* there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home
+# their quality: 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
+#
+# </details>
 #
 # An animal is no food, and the heads do not know it: in the first column of $W_K$, the row of the rival's noun holds a 0. Below the bars you can
 # change this number in each head. **Can you get all six by moving one slider alone?**

@@ -88,39 +88,42 @@ def attention_over_training(data):
 
 def by_hand(data):
     one = chapters.load("01_one_head")
-    head = {"Q": torch.zeros(4, 2), "K": torch.zeros(4, 2), "V": torch.zeros(4, 1)}
+    _, matrices = data["settings"][0]
+    head = {
+        letter: torch.tensor(matrix) * 1.0 for letter, matrix in zip("QKV", matrices, strict=True)
+    }
     acts = [
         (None, "", "", 0),
-        (("button", "W_V, quality: 0", ""), "V", (3, 0), 1),
         (("button", "W_Q, quality, animal: 0", "Enter"), "Q", (3, 0), 1),
         (("button", "W_K, animal, animal: 0", ""), "K", (0, 0), 1),
         (("button", "W_Q, quality, animal: 1", ""), "Q", (3, 0), 2),
+        (("button", "W_Q, quality, animal: 2", ""), "Q", (3, 0), 0),
         (("button", "W_Q, quality, quality: 0", ""), "Q", (3, 1), 1),
         (("button", "W_K, quality, quality: 0", ""), "K", (3, 1), 1),
-        (("button", "W_K, action, animal: 0", ""), "K", (2, 0), 1),
-        (("button", "W_K, action, quality: 0", ""), "K", (2, 1), 1),
+        (("button", "W_Q, quality, quality: 1", ""), "Q", (3, 1), 2),
+        (("button", "W_V, food, food: 1", ""), "V", (1, 1), 2),
     ]
     counts = []
     for done, letter, place, number in acts:
         if letter:
             head[letter][place] = number
-        written, right = [], 0
+        verdicts, sums, right = [], [], 0
         for sentence in data["sentences"]:
             x = one.embed(sentence["words"])
-            q, k, v = (x @ matrix for matrix in head.values())
-            collected = one.attend(q, k, v)[0][data["query"], 0]
-            beyond = (collected - v.mean()).item()
-            says, digits = beyond > 1e-6, 3 if v.any() and abs(beyond) < 0.01 else 2
-            right += says == sentence["yes"]
-            mark = "✓" if says == sentence["yes"] else "✗"
-            written.append(f"{collected:.{digits}f} {'yes' if says else 'no'} {mark}")
+            found = one.attend(*(x @ matrix for matrix in head.values()))[0][data["query"]]
+            sums += [f"{each:.2f}" for each in found.tolist()]
+            says = int(found.argmax())
+            right += says == sentence["answer"]
+            mark = "✓" if says == sentence["answer"] else "✗"
+            verdicts.append(f"{data['columns'][2][says]} {mark}")
         counts.append(right)
-        counted = [f"{right} of 6 right"] if len(counts) > 3 else []
-        shown = written if counted else written[:1]
-        yield done, counted, {".aa-stage .aa-answers b": shown}
-    assert counts == [3, 3, 3, 5, 4, 4, 5, 5, 6]
-    said = "The query of “it” is (2, 1). The thin line: 0.375. 5 of 6 right."
-    yield ("button", "our head", ""), [said], {}
+        counted = [f"{right} of 4 right"] if len(counts) > 2 else []
+        shown = slice(None if counted else 1)
+        numbers = sums if counted else sums[:2]
+        at = {".aa-stage .aa-answers b": verdicts[shown], ".aa-stage .aa-answers i + span": numbers}
+        yield done, counted, at
+    assert counts == [1, 1, 1, 2, 1, 1, 3, 4, 4]
+    yield ("button", "three presses", ""), ["The query of “it” is (0, 2). 4 of 4 right."], {}
 
 
 def blocks(data):

@@ -387,45 +387,41 @@ def test_a_wider_head_gives_one_key_more_unless_it_is_divided():
 
 def test_a_head_set_by_hand_answers_as_attention_does():
     one = chapters.load("01_one_head")
-    blank, six = torch.zeros(4, 2), {}
-    for words in (one.WORDS, one.CATS, one.MILK):
-        for last in ("thirsty", "sweet"):
-            said = [*words[:-1], last]
-            six[f"{words[0]} … {last}"] = said, one.embed(said), last == "thirsty"
-    ours = one.W_Q, one.W_K, one.W_V[:, :1]
-    settings = {"nothing": (blank, blank, blank[:, :1]), "our head": ours}
-    columns = ["animal", "quality"]
-    figure = display.by_hand(settings, six, one.FEATURES, columns, 5, name="try", won="All!")
+    sides, columns = one.FEATURES[:2], ["animal", "quality"]
+    nothing, start, solved = torch.zeros(3, 3, 4, 2)
+    start[2, :2] = solved[2, :2] = torch.eye(2)
+    solved[:2, 3, 1] = torch.tensor([2, 1])
+    settings = {"nothing": (*nothing,), "start": (*start,), "solved": (*solved,)}
+    four = {}
+    for words in (one.WORDS, one.SWEET, one.CATS, one.BUTTER):
+        right = int(words[-1] == "sweet")
+        four[f"{words[2]} … {words[-1]}"] = words, one.embed(words), right
+    options = {"name": "try", "won": "All!"}
+    figure = display.by_hand(settings, four, one.FEATURES, columns, sides, 5, **options)
     data, call = given(figure), script("by_hand")
     draw, answers = torch.Generator().manual_seed(0), []
     heads = [matrices for _, matrices in data["settings"]]
-    for _ in range(3):
-        drawn = torch.randint(3, (3, 4, 2), generator=draw)
-        heads.append([*drawn[:2].tolist(), drawn[2, :, :1].tolist()])
+    heads += [torch.randint(3, (3, 4, 2), generator=draw).tolist() for _ in range(3)]
     for head in heads:
         for sentence in data["sentences"]:
             x = torch.tensor(sentence["rows"]).double()
             q, k, v = (x @ torch.tensor(matrix).double() for matrix in head)
-            mixed, weights = one.attend(q, k, v[:, :1])
+            mixed, weights = one.attend(q, k, v)
             found = call("ask", head, sentence["rows"], 5)
             assert found["weights"] == pytest.approx(weights[5].tolist())
-            assert found["sum"] == pytest.approx(mixed[5, 0].item())
-            assert found["yes"] == (mixed[5, 0] > v[:, 0].mean() + 1e-6).item()
-            answers.append(found | {"right": found["yes"] == sentence["yes"]})
-    nothing, ours = answers[:6], answers[6:12]
-    last_word = [[0, 0]] * 3 + [[0, 2]]  # the second of the chapter's two answers
-    for sentence in data["sentences"]:
-        head = [last_word, last_word, [[1], [0], [0], [0]]]
-        assert call("ask", head, sentence["rows"], 5)["yes"] == sentence["yes"]
-    said = "“It” asks for nothing. It looks at all words alike. Nobody hands anything over."
-    assert call("tell", nothing[0], nothing, "All!") == f"{said} 3 of 6 right: it always says no."
-    said = "The query of “it” is (2, 1). The thin line: 0.375."
-    assert call("tell", ours[0], ours, "All!") == f"{said} 5 of 6 right."
-    told = call("tell", ours[0], [{"right": True, "yes": True}] * 2, "All!")
-    assert told == f"{said} 2 of 2 right. All!"
-    assert call("tell", ours[0], ours[:1], "All!") == said
-    assert "cats … thirsty: 0.67, yes, right; " in figure.text
-    assert "milk … sweet: 0.90, yes, wrong." in figure.text
+            assert found["sums"] == pytest.approx(mixed[5].tolist())
+            draw_or_side = None if mixed[5].diff().abs() < 1e-9 else int(mixed[5].argmax())
+            assert found["says"] == draw_or_side
+            answers.append(found | {"right": found["says"] == sentence["answer"]})
+    nothing, start, solved = answers[:4], answers[4:8], answers[8:12]
+    assert [each["says"] for each in nothing] == [None] * 4
+    said = "“It” asks for nothing. It looks at all words alike."
+    assert call("tell", start[0], start, "All!") == f"{said} 2 of 4 right."
+    assert call("tell", start[0], start[:1], "All!") == said
+    said = "The query of “it” is (0, 2). 4 of 4 right. All!"
+    assert call("tell", solved[0], solved, "All!") == said
+    assert "kittens … sweet: 0.88 of animal, 0.38 of food, animal, wrong; " in figure.text
+    assert "butter … thirsty: 1.40 of animal, 0.49 of food, animal, right." in figure.text
 
 
 def test_a_mix_lies_between_what_is_mixed():

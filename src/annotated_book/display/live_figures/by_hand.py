@@ -21,9 +21,10 @@ Head = tuple[Tensor, Tensor, Tensor]
 
 def by_hand(
     settings: Mapping[str, Head],
-    sentences: Mapping[str, tuple[Sequence[str], Tensor, bool]],
+    sentences: Mapping[str, tuple[Sequence[str], Tensor, int]],
     features: Sequence[str],
     columns: Sequence[str],
+    sides: Sequence[str],
     query: int,
     *,
     name: str,
@@ -31,32 +32,34 @@ def by_hand(
 ) -> Output:
     """Show the matrices of a head; alive, the reader sets them, and sees what each sentence gets.
 
-    At first there is one sentence; the others come when its answer is right. The answer is yes
-    where the word collects more than it would by looking at all words alike.
+    At first there is one sentence; the others come when its answer is right. Of the two numbers
+    that the word collects, the larger answers.
 
     Args:
         settings: matrices under their names: what asks and is found, (e, d), and what is handed
-            over, (e, 1). Alive, the figure begins with the first; the picture is of the last.
-        sentences: under the name of each its words, their rows, (m, e), and whether yes is right.
+            over, (e, 2). Alive, the figure begins with the first; the picture is of the last.
+        sentences: under the name of each its words, their rows, (m, e), and which side is right.
         features: e names.
         columns: d names, of the columns of what asks and is found.
+        sides: two names, of what is handed over.
         query: the place of the word that asks, in every sentence.
         name: the figure's name, see ``finish``.
         won: what is said when all answers are right.
     """
     told = []
     for setting, head in settings.items():
-        each = [_answer(head, rows, query, yes) for _, rows, yes in sentences.values()]
+        each = [_answer(head, rows, query, sides, right) for _, rows, right in sentences.values()]
         of = "; ".join(
             f"{sentence}: {said}" for sentence, said in zip(sentences, each, strict=True)
         )
         told.append(f"With {setting}, it collects {of}.")
     *_, shown = settings.values()
-    static = _picture(shown, features, columns, name, " ".join(told))
+    named = [columns, columns, sides]
+    static = _picture(shown, features, named, name, " ".join(told))
     data = {
         "parts": [list(part) for part in _PARTS],
         "features": list(features),
-        "columns": list(columns),
+        "columns": [list(each) for each in named],
         "settings": [
             [setting, [matrix.int().tolist() for matrix in head]]
             for setting, head in settings.items()
@@ -67,28 +70,32 @@ def by_hand(
                 "words": list(words),
                 "places": places(words),
                 "rows": rows.int().tolist(),
-                "yes": yes,
+                "answer": right,
             }
-            for sentence, (words, rows, yes) in sentences.items()
+            for sentence, (words, rows, right) in sentences.items()
         ],
         "query": query,
         "won": won,
     }
-    return live(static, "by_hand", data, room=(310, 500))
+    return live(static, "by_hand", data, room=(358, 526))
 
 
-def _answer(head: Head, rows: Tensor, query: int, yes: bool) -> str:
-    """Say what the word collects, and whether that is more than the average, and right."""
+def _answer(head: Head, rows: Tensor, query: int, sides: Sequence[str], right: int) -> str:
+    """Say what the word collects, which side that is, and whether it is right."""
     question, key, value = (rows @ matrix for matrix in head)
     weights = (key @ question[query] / math.sqrt(key.size(-1))).softmax(-1)
-    collected, line = (weights @ value).item(), value.mean().item()
-    says, close = collected > line + 1e-6, line > 0 and abs(collected - line) < 0.01
-    number = f"{collected:.3f} beside {line:.3f}" if close else f"{collected:.2f}"
-    return f"{number}, {'yes' if says else 'no'}, {'right' if says == yes else 'wrong'}"
+    one, two = (weights @ value).tolist()
+    says = int(two > one)
+    verdict = "right" if says == right else "wrong"
+    return f"{one:.2f} of {sides[0]}, {two:.2f} of {sides[1]}, {sides[says]}, {verdict}"
 
 
 def _picture(
-    head: Head, features: Sequence[str], columns: Sequence[str], name: str, more: str
+    head: Head,
+    features: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    name: str,
+    more: str,
 ) -> Output:
     """Draw the matrices of a head, with the names of their rows and columns."""
     drawing, (ax,) = panels(300, 138)
@@ -104,7 +111,7 @@ def _picture(
     for i, feature in enumerate(features):
         text(52, 66 + _CELL * i, feature, ha="right")
     for part, (matrix, (short, role, letter)) in enumerate(zip(head, _PARTS, strict=True)):
-        middle = (95, 174, 256)[part]
+        middle = (95, 180, 265)[part]
         text(middle, 10, f"$W_{short}$", fontsize=17.5)
         text(middle, 31, role)
         for (i, j), number in np.ndenumerate(matrix.numpy()):
@@ -113,10 +120,9 @@ def _picture(
             look: Any = {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.6}
             ax.add_patch(Rectangle((x, y - _CELL / 2), _WIDE, _CELL, **look))
             text(x + _WIDE / 2, y, f"{number:.0f}", color="black" if number else FAINT)
-            column = columns[j : j + 1] if part < 2 else []
-            if column and not i:
-                text(x + _WIDE / 2, 48, *column, fontsize=8)
+            column = columns[part][j]
+            if not i:
+                text(x + _WIDE / 2, 48, column, fontsize=8)
             if number:
-                of = ", ".join([f"W_{short}", features[i], *column])
-                said.append(f"{of}: {number:.0f}.")
+                said.append(f"W_{short}, {features[i]}, {column}: {number:.0f}.")
     return finish(drawing, name=name, alt=" ".join([*said, "All other numbers are 0.", more]))
