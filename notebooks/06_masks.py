@@ -288,25 +288,14 @@ print("✓ Cut the sentence after any word, or change one: the rows before it ar
 # %% [markdown] name="merging-the-two"
 # ## Two masks
 #
-# Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word. (What
-# stands in the rows of the dots has to be kept out of the loss all the same: `F.cross_entropy` leaves out targets of
-# −100, its `ignore_index`.)
+# Do two texts in one batch need both masks? With the dots behind, no: the staircase hides them from every word.
 #
-# But a model that writes reads its next word from the last place of every text, `output[:, -1]`, and appends it there, for all texts at
-# once. With the dots behind, the short text would go on after a dot. So they stand in front, as at the top of this page. This is **left padding**, `padding_side="left"` in PyTorch and in Hugging Face's tokenizers:
-#
-# ```text
-# dots behind
-# the cat  drank milk  because it   was thirsty → .
-# the milk was   sweet ·       ·    ·   ·       → ?
-#
-# dots in front
-# the cat  drank milk  because it   was thirsty → .
-# ·   ·    ·     ·     the     milk was sweet   → .
-# ```
+# But a model that writes reads its next word from the last place of every text, `output[:, -1]`. With the dots behind, the
+# short text would go on after a dot. So they stand in front, as at the top of this page: **left padding**,
+# `padding_side="left"` in PyTorch and in Hugging Face's tokenizers. (Positions are then counted from the first word.)
 #
 # Now the dots are the *past* of every word, and the staircase hides none of them. So a key is blocked if either mask
-# blocks it. (Positions, a later chapter, are counted from the first word, not from the first dot.)
+# blocks it.
 
 # %%
 left = pad_sequence(sentences, batch_first=True, padding_side="left")  # (b, m, e)
@@ -315,16 +304,15 @@ padding = torch.arange(8) < 8 - lengths[:, None]                       # (b, m)
 blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 
 # %% [markdown]
-# The padding mask is one row for each sentence, the staircase one square for all. **Broadcasting** repeats the row for
-# every query, and the square for every sentence.
-# With heads the scores are `(b, h, n, m)`, and the row needs one axis more: `padding[:, None, None, :]`.
-#
-# In PyTorch's class, `nn.MultiheadAttention`, a mask's True means blocked, as here. In its function, `F.scaled_dot_product_attention`, True means
-# the opposite, so it wants `~blocked`. Forget the `~`, and nothing complains: a word sees what is blocked, and
-# nothing else.
+# **Broadcasting** repeats the padding mask for every query, and the staircase for every sentence. With heads the scores are
+# `(b, h, n, m)`, and padding needs one axis more: `padding[:, None, None, :]`.
 #
 # Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
 # and that mask is gone. When does a row turn to NaN?
+#
+# Then *forget the ~*. PyTorch's class, `nn.MultiheadAttention`, takes `blocked` as it is. But in PyTorch's function,
+# `F.scaled_dot_product_attention`, a mask's True means *allowed*, so it wants `~blocked`. What does it do with
+# `blocked`?
 
 # %% tags=["hide-input"]
 texts = [text.split() for text in ("the cat drank the milk", "· · it was sweet")]
@@ -354,6 +342,10 @@ turned = merge_heads(sdpa(q, k, v, attn_mask=by_head))[~padding]  # (12, 4)
 assert turned.isfinite().all()
 assert not (turned - ours).abs().amax(-1).lt(0.1).any()
 assert by_head[:, 0].equal(blocked)
+hides = (torch.arange(5) < torch.tensor([[0], [2]]))[:, None] | masks.block_future(5)
+upside_down = sdpa(five, five, torch.eye(5).double().expand(2, 5, 5), attn_mask=hides)
+expected = scores.masked_fill(~hides, -math.inf).softmax(-1).masked_fill(~hides, 0)
+torch.testing.assert_close(upside_down, expected)
 assert not attend(left, left, left, blocked)[1][1, 4:, :4].any()
 print("✓ No dot gets anything; PyTorch's class, and its function with `~blocked`, agree.")
 
@@ -364,7 +356,7 @@ print("✓ No dot gets anything; PyTorch's class, and its function with `~blocke
 # words come later, and no dot, because dots are padding. This is a **fully masked row**; here it takes both masks
 # to make one. All its scores are $-\infty$, all exponentials are 0, and so is their sum. Each weight is 0 divided by 0: NaN.
 #
-# Nobody reads the row of a dot. So is it harmless? Train on our batch of eight places. Three
+# Nobody reads the row of a dot; the loss leaves it out. So is it harmless? Train on our batch of eight places. Three
 # matrices are shared by both sentences. Let the loss read the first alone, so that no dot is anywhere near it. What is the gradient of
 # $W_V$?
 #
@@ -456,18 +448,29 @@ display.diff(attend, attend_safely)
 # One more line, and a row that sees nothing collects nothing, and spoils nobody's gradient. PyTorch 2.13<!-- setting -->'s
 # function gives such a row zeros, too. Its class, by default, gives NaN, in the gradients as well ([a cure](#cell-id=your-cure)).
 #
-# And your code? `blocked.all(-1).any()` tells whether it has such rows. This table says what such a row gets in one layer, and which matrices
-# then have a gradient with NaN, though nobody reads the row:
+# And your code? `blocked.all(-1).any()` tells whether it has such rows. Much code fills with a large negative number instead,
+# and needs no second fill. Or does it? Press each, and watch the row of a dot:
 
 # %% tags=["hide-input"]
-LAID = {  # what stands for a blocked score, and whether it is added
-    "masked_fill(blocked, -inf)": (-math.inf, False),
-    "+ a mask of -inf and 0": (-math.inf, True),
-    "masked_fill(blocked, -1e9)": (-1e9, False),
-    "+ a mask of finfo.min and 0": (torch.finfo(torch.float64).min, True),
+FILLS = {
+    "−∞": (-math.inf, False),
+    "−∞, then 0": (-math.inf, True),
+    "−1e9": (-1e9, False),
 }
-rows, names = [], []
-for name, (fill, is_added) in LAID.items():
+display.way_by_fill(left, blocked, FILLS, name="way-by-fill")
+
+# %% [markdown]
+# With −1e9 no NaN arises (`transformers` adds `finfo.min`), but the row of a dot is an average of all that it must not see. And where $-\infty$ is *added*,
+# the second fill [is not enough](#cell-id=where-a-mask-is-added): take the mask off such a row.
+
+# %% tags=["proof"]
+rows = []
+for fill, is_added in (
+    (-math.inf, False),
+    (-math.inf, True),
+    (-1e9, False),
+    (torch.finfo(torch.float64).min, True),
+):
     for second in (False, True):
         scores = (left @ W_Q) @ (left @ W_K).mT / math.sqrt(4)                # (b, n, m)
         added = scores + torch.zeros_like(scores).masked_fill(blocked, fill)  # (b, n, m)
@@ -480,19 +483,14 @@ for name, (fill, is_added) in LAID.items():
         bad = [of for of, each in zip(NAMES, found) if each.isnan().any()]
         row = "NaN" if y[1, 0].isnan().any() else "an average" if y[1, 0].any() else "zeros"
         rows.append([row, ", ".join(bad) or "–"])
-        names.append("… and the weights again" if second else name)
-display.show(rows, names, ["the row", "NaN in"], decimals="<", corner="scores")
-
-# %% [markdown]
-# With a large negative number no NaN arises (`transformers` adds `finfo.min`), but such a row mixes all that it must not see. And where $-\infty$ is *added*,
-# the second fill [is not enough](#cell-id=where-a-mask-is-added): take the mask off such a row.
-
-# %% tags=["proof"]
 assert rows == [
     *(["NaN", "W_V"], ["zeros", "–"]),
     *(["NaN", "W_Q, W_K, W_V"], ["zeros", "W_Q, W_K"]),
     *(["an average", "–"], ["zeros", "–"]) * 2,
 ]
+print("✓ With −∞ filled in, W_V holds NaN; with −∞ added, all three matrices do.")
+
+# %% tags=["proof"]
 y = left.clone().requires_grad_()          # (b, n, d)
 safe = attend_safely(y, y, y, blocked)[0]  # (b, n, d)
 of_words = one.gradients(safe[~padding], [y])

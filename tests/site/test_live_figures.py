@@ -10,6 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 import torch
+import torch.nn.functional as F
 from playwright.sync_api import expect
 from torch import nn
 
@@ -279,6 +280,7 @@ def dots_in_front(data):
         moved = [word for word, own in zip_longest(words, alone) if word and word != own]
         who = next((who for word, who in data["answers"].items() if word in words), "")
         shown = {".aa-dots p": lines, ".aa-dots mark": moved}
+        shown[".aa-stage[data-covered] .aa-dots p"] = [] if done else lines
         yield done, [f"“it” is {who}." if who else "Not a word is left."], shown
 
 
@@ -406,26 +408,34 @@ def lukewarm(data):
 
 
 def mask_merger(data):
-    scores = torch.tensor(data["scores"]).double()
-    second = "sentence 2, rows 1, 2."
+    scores, words = torch.tensor(data["scores"]).double(), torch.eye(5).double()
+    second, forget = "sentence 2, rows 1, 2.", ("button", "forget the ~", "Enter")
     for done, left, stairs, said in [
         (None, 0, True, f"Sees nothing: {second}"),
         (("button", "the, key 1 of sentence 1", ""), 1, True, f"sentence 1, row 1; {second}"),
         (("button", "cat, key 2 of sentence 1", "Enter"), 2, True, f"1, rows 1, 2; {second}"),
         (("button", "staircase", ""), 2, False, "Every row sees something."),
+        (forget, 2, False, "Nothing complains. Each word sees what is blocked"),
+        (("button", "staircase", ""), 2, True, "Nothing complains."),
         (("button", "Start again", ""), 0, True, f"Sees nothing: {second}"),
+        (forget, 0, True, "Nothing complains."),
     ]:
         padding = torch.arange(5) < torch.tensor([[left], [2]])       # (2, 5)
         future = masks.block_future(5) & stairs                       # (5, 5)
         blocked = padding[:, None] | future                           # (2, 5, 5)
         weights = scores.masked_fill(blocked, -math.inf).softmax(-1)  # (2, 5, 5)
-        cells = zip(
-            padding[:, None].expand(2, 5, 5).flatten().tolist(),
-            future.expand(2, 5, 5).flatten().tolist(),
-            weights.flatten().tolist(),
-            strict=True,
-        )
-        shown = ["NaN" if w != w else "p" * p + "f" * f or written(w) for p, f, w in cells]
+        p, f = (x.expand(2, 5, 5).flatten().tolist() for x in (padding[:, None], future))
+        marks = ["p" * padded + "f" * later for padded, later in zip(p, f, strict=True)]
+        empty = "NaN"
+        if said.startswith("Nothing complains."):  # to PyTorch's function True means allowed
+            given = {"attn_mask": blocked, "scale": 1}
+            weights = F.scaled_dot_product_attention(
+                words.expand(2, 5, 5), scores.mT, words.expand(2, 5, 5), **given
+            )
+            marks, empty = ["" if mark else "–" for mark in marks], "0"
+        none = (~weights.bool() | weights.isnan()).all(-1, keepdim=True)  # (2, 5, 1)
+        cells = zip(none.expand(2, 5, 5).flatten(), marks, weights.flatten().tolist(), strict=True)
+        shown = [empty if alone else mark or written(w) for alone, mark, w in cells]
         yield done, [said], {".aa-covers tbody td": shown}
 
 
@@ -693,6 +703,16 @@ def unfolds(data):
             told.append(f"{name} off by {off:.2f}")
         yield done, [f"Step {data['steps'][at]}: {', '.join(told)}."], {}
     assert told == ["one head off by 1.00", "two heads off by 0.00"]
+
+
+def fills(data):
+    for i in (None, *range(len(data["panels"]))):
+        name, end, rows = data["panels"][i or 0]
+        chosen = {".aa-endings [aria-pressed=true]": [name]}
+        chosen[".aa-stage[data-covered] .aa-endings .aa-button"] = [] if i == 2 else [ANY] * 3
+        said = [part for _, *lines, _ in rows for part in lines]
+        shown = {".aa-way :is(span, b)": said, ".aa-way b": [row[-2] for row in rows]}
+        yield i if i is None else ("button", name, "Enter" * (i == 1)), [end], shown | chosen
 
 
 def first_look(data):
@@ -1055,7 +1075,8 @@ def way_of_the_nan(data):
         if row:
             bold[i] = holds
             closed = f"{bold.count('?')} still closed." if "?" in bold else "All are open."
-            yield ("button", name, "Enter"), [why, closed], {".aa-way b": bold}
+            covered = {".aa-stage[data-covered] .aa-way b": bold if "?" in bold else []}
+            yield ("button", name, "Enter"), [why, closed], {".aa-way b": bold, **covered}
     carried = ["The NaN begins in a dot's row, and 0 · NaN carries it on."]
     yield ("button", "open all", ""), carried, {".aa-way b": bold}
 

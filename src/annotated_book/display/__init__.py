@@ -88,6 +88,7 @@ _HOMES = {
     "unfolds": "live_figures.unfolds",
     "two_forms": "latents",
     "way_of_an_answer": "patching",
+    "way_by_fill": "mask_figures",
     "way_of_the_nan": "mask_figures",
     "where_the_nan_stops": "mask_figures",
     "ways_to_cut": "way_through",

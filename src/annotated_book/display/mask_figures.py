@@ -254,6 +254,43 @@ output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: NaN
     return live(static, "way_of_the_nan", {"panels": panels}, room=(450, 450))
 
 
+def way_by_fill(
+    x: Tensor, blocked: Tensor, fills: Mapping[str, tuple[float, bool]], *, name: str
+) -> Output:
+    """Draw that way for other fills of the scores; alive, for one of them at a time.
+
+    Args:
+        x: (2, n, e), two sentences; the queries, keys and values before their matrices.
+        blocked: (2, n, n), boolean, True = blocked; a row of the second is fully masked.
+        fills: by name, what takes the place of a blocked score, and whether the blocked weights
+            are filled with 0 after the softmax; the picture leaves out the first.
+        name: the figure's name, see ``finish``.
+
+    Examples:
+        >>> import torch
+        >>> from annotated_book import display
+        >>> blocked = torch.tensor([[[False, False]] * 2, [[True, True], [True, False]]])
+        >>> fills = {"−1e9": (-1e9, False), "−1e9, then 0": (-1e9, True)}
+        >>> display.way_by_fill(torch.eye(2).repeat(2, 1, 1), blocked, fills, name="fills")
+        Figure: What each holds. −1e9, then 0. loss: finite; output of sentence 1: finite; \
+output, row of a dot: 0; values of sentence 1: finite; values of sentence 2: 0; W_V: finite.
+    """
+    flows = {fill: _back(x, blocked, *how) for fill, how in fills.items()}
+    drawn = dict([*flows.items()][1:])
+    caption = (
+        "On the way back. Coloured by what each gradient held: zeros (grey letters), finite "
+        "numbers (blue), NaN (orange)."
+    )
+    static = _draw_flows(drawn, name=name, caption=caption)
+    panels = []
+    for fill, (boxes, _) in flows.items():
+        rows = [[row, *lines, state] for _, row, lines, state in boxes.values()]
+        dot, w_v = boxes["output, row of a dot"], boxes["W_V"]
+        end = f"The row of a dot {dot[2][1]}. The gradient of W_V: {_said(w_v[3])}."
+        panels.append([fill, end, rows])
+    return live(static, "fills", {"panels": panels}, room=(450, 450))
+
+
 def where_the_nan_stops(x: Tensor, blocked: Tensor, *, name: str) -> Output:
     """Draw how far a NaN gets behind a second fill: where the mask was filled in, and added.
 
@@ -332,12 +369,15 @@ def _behind_the_fill(x: Tensor, blocked: Tensor, *, added: bool) -> _Flow:
     )
 
 
-def _back(x: Tensor, blocked: Tensor) -> _Flow:
+def _back(x: Tensor, blocked: Tensor, fill: float = -math.inf, second: bool = False) -> _Flow:
     """Follow a gradient through one layer."""
     e, dot = x.size(-1), int(blocked[1].all(-1).nonzero()[0])
     w_v = torch.eye(e, dtype=x.dtype, requires_grad=True)
-    v = x @ w_v                        # (2, n, e)
-    output = _weights(x, blocked) @ v  # (2, n, e)
+    v = x @ w_v                           # (2, n, e)
+    weights = _weights(x, blocked, fill)  # (2, n, n)
+    if second:
+        weights = weights.masked_fill(blocked, 0)
+    output = weights @ v  # (2, n, e)
     loss = output[0].square().mean()
     of_loss, of_v, of_output, of_w = torch.autograd.grad(loss, (loss, v, output, w_v))
     states = {
@@ -348,7 +388,8 @@ def _back(x: Tensor, blocked: Tensor) -> _Flow:
         "W_V": _state(of_w),
     }
     places = ((0, 1), (1, 1), (0, 2), (1, 2), (0.5, 3))
-    beside = (f"holds {_said(_state(output[0]))}", f"holds {_said(_state(output[1, dot]))}")
+    of_dot = {"NaN": "NaN", "finite": "an average", "0": "zeros"}[_state(output[1, dot])]
+    beside = (f"holds {_said(_state(output[0]))}", f"holds {of_dot}")
     under = (*beside, "", "", "shared by both")
     boxes: dict[str, tuple[float, float, Sequence[str], str]] = {
         "loss": (
@@ -366,15 +407,15 @@ def _back(x: Tensor, blocked: Tensor) -> _Flow:
         ("loss", first, "", first),
         ("loss", dots, "", dots),
         (first, values, "× weights", values),
-        (dots, lost, "0 × NaN", lost),
+        (dots, lost, "0 × NaN" if of_dot == "NaN" else "0 × weights", lost),
         (values, w, "", values),
         (lost, w, "adds up", lost),
     )
 
 
-def _weights(x: Tensor, blocked: Tensor) -> Tensor:
+def _weights(x: Tensor, blocked: Tensor, fill: float) -> Tensor:
     scores = x @ x.mT / math.sqrt(x.size(-1))  # (..., n, n)
-    return scores.masked_fill(blocked, -math.inf).softmax(-1)
+    return scores.masked_fill(blocked, fill).softmax(-1)
 
 
 def _state(numbers: Tensor) -> str:

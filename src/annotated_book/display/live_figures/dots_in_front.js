@@ -48,6 +48,9 @@ export default {
       said,
     );
     show();
+    el.toggleAttribute("data-covered", true); // what it gives away stays blurred, see book.css
+    const uncover = () => el.removeAttribute("data-covered");
+    for (const used of ["click", "input"]) el.addEventListener(used, uncover, { once: true });
   },
 };
 

@@ -4,7 +4,8 @@
 // scores: for each sentence rows of scores, a row per query
 // padding: for each sentence which keys are padding
 //
-// The weights are those of attention.py, and a test compares them.
+// The weights are those of attention.py, and a test compares them. Turned round, they are those of
+// PyTorch's function when it is given what is blocked: to a row that sees nothing it gives zeros.
 import { button, element, readout } from "./host/figure.js";
 
 function weigh(scores, blocked) {
@@ -17,12 +18,15 @@ function weigh(scores, blocked) {
 export const digits = (weight) =>
   weight ? (weight < 0.995 ? weight.toFixed(2).slice(1) : weight.toFixed(1)) : String(weight);
 
+const UPSIDE_DOWN =
+  "Nothing complains. Each word sees what is blocked, and what it should see is hidden (–).";
+
 const list = (rows) => `${rows.length > 1 ? "rows" : "row"} ${rows.join(", ")}`;
 
 export default {
   render({ model, el }) {
     const { words, scores, padding } = model.get("data");
-    let [stairs, padded] = [true, []];
+    let [stairs, turned, padded] = [true, false, []];
     const said = readout();
     const tables = words.map((sentence, s) =>
       draw(`sentence ${s + 1}`, sentence, (j) => {
@@ -31,22 +35,26 @@ export default {
       }),
     );
     const toggle = button("staircase", () => ((stairs = !stairs), show()));
+    const forget = button("forget the ~", () => ((turned = !turned), show()));
     const show = () => {
-      const empty = tables.map((table, s) => table.show(scores[s], padded[s], stairs));
+      const empty = tables.map((table, s) => table.show(scores[s], padded[s], stairs, turned));
       const where = empty.flatMap((rows, s) =>
         rows.length ? `sentence ${s + 1}, ${list(rows)}` : [],
       );
       toggle.setAttribute("aria-pressed", stairs);
-      said.textContent = where.length
-        ? `Sees nothing: ${where.join("; ")}.`
-        : "Every row sees something.";
+      forget.setAttribute("aria-pressed", turned);
+      if (turned) said.textContent = UPSIDE_DOWN;
+      else
+        said.textContent = where.length
+          ? `Sees nothing: ${where.join("; ")}.`
+          : "Every row sees something.";
     };
     const begin = () => {
-      [stairs, padded] = [true, padding.map((row) => [...row])];
+      [stairs, turned, padded] = [true, false, padding.map((row) => [...row])];
       show();
     };
     el.append(
-      element("div", { class: "aa-endings" }, toggle, button("Start again", begin)),
+      element("div", { class: "aa-endings" }, toggle, forget, button("Start again", begin)),
       element("div", { class: "aa-covers" }, ...tables.map(({ root }) => root)),
       said,
     );
@@ -74,15 +82,16 @@ function draw(caption, words, press) {
     element("tbody", {}, ...rows),
   );
   /** Draw the weights, and give which rows see nothing, counted from 1. */
-  const show = (scores, padded, stairs) => {
+  const show = (scores, padded, stairs, turned) => {
     tokens.forEach((token, j) => token.setAttribute("aria-pressed", padded[j]));
     const empty = scores.map((row, i) => {
-      const reasons = row.map((_, j) => (padded[j] ? "p" : "") + (stairs && j > i ? "f" : ""));
+      let reasons = row.map((_, j) => (padded[j] ? "p" : "") + (stairs && j > i ? "f" : ""));
+      if (turned) reasons = reasons.map((reason) => (reason ? "" : "–"));
       const weights = weigh(row, reasons);
       const none = reasons.every(Boolean);
       rows[i].classList.toggle("aa-empty", none);
       cells[i].forEach((cell, j) => {
-        cell.textContent = none ? "NaN" : reasons[j] || digits(weights[j]);
+        cell.textContent = none ? (turned ? "0" : "NaN") : reasons[j] || digits(weights[j]);
         cell.classList.toggle("aa-blocked", Boolean(reasons[j]));
         cell.style.setProperty("--weight", weights[j] || 0);
       });

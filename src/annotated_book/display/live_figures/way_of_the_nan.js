@@ -25,6 +25,7 @@ export default {
           box.dataset.state = state;
           box.setAttribute("aria-label", `${name}, ${holds}`);
           said.textContent = `${why} ${left()}`;
+          if (boxes.every((each) => each.box.dataset.state)) el.removeAttribute("data-covered");
         };
         boxes.push({ box, open });
         if (row === 0) open();
@@ -46,6 +47,7 @@ export default {
       said,
     );
     said.textContent = "Guess, and press.";
+    el.toggleAttribute("data-covered", true); // what it gives away stays blurred, see book.css
     el.classList.add("aa-untouched");
     el.addEventListener("click", () => el.classList.remove("aa-untouched"), { once: true });
   },
