@@ -494,9 +494,29 @@ mha = nn.MultiheadAttention(24, 4, batch_first=True)
 test_from_outside(lambda x: mha(x, x, x)[0], torch.randn(7, 24), 4)
 
 # %% [markdown]
-# What else would pass? Heads that were never cut, and heads that take every second feature. They treat all words alike, and
-# that is all that the test looks at. Only the numbers of a layer that you trust show them, with the same
-# weights: [Testing attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result) does that.
+# Now two layers that nobody would want: a single head, as wide as the whole row, and `x + x.mean(0)`, which does not attend
+# at all. Which of them gets past the test?
+#
+# <details name="fools"><summary>Neither.</summary>
+#
+# Both are wrong, but in neither does a row hold what belongs to another word.
+#
+# </details>
+# <details name="fools"><summary>The single head: at least it attends.</summary>
+#
+# It passes. But who asked for attention?
+#
+# </details>
+# <details name="fools"><summary>Both.</summary>
+#
+# Right. Both treat all words alike, and in both, every word hears every other. The test asks no more.
+#
+# </details>
+
+# %% [markdown]
+# Only the numbers of a layer that you trust show the rest, with the same weights: [Testing
+# attention](17_testing_attention.ipynb#cell-id=parity-the-same-parameters-the-same-result) does that. How far can you go?
+# [Fool the test](#cell-id=fool-the-test) yourself.
 
 
 # %% tags=["proof"]
@@ -524,11 +544,10 @@ for wrong, length in (
         refused.append(str(error))
 assert [text.split()[0] for text in refused] == ["return", "take", "a"]
 uncut = layer(lambda x, h: x[None], merge_heads)
-every_second = layer(lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), merge_heads)
-for passes in uncut, every_second:
+for passes in uncut, lambda x: x + x.mean(0):
     test_from_outside(passes, sentence, 2)
     assert not torch.allclose(passes(sentence), layer(*WAYS["right"])(sentence))
-print("✓ It refuses the four, and passes uncut heads and every second feature.")
+print("✓ It refuses the four, however small the numbers are, and lets those two pass.")
 
 
 # %% [markdown]
@@ -571,49 +590,47 @@ my_place = (1, 3, 1)
 
 exercises.reshape_trick.check_place.folded(my_place)
 
-# %% [markdown]
-# ### Mend it
+# %% [markdown] name="fool-the-test"
+# ### Fool the test
 #
-# *Medium, 4 minutes.* This attention gives the right shape, and it passes the round trip. `test_from_outside` refuses it.
-# Queries, keys and values are `x` itself. Mend it.
+# *Medium, 4 minutes.* This attention is right; queries, keys and values are `x` itself. Spoil it in a third way,
+# so that `test_from_outside` lets it pass. The check runs that test, and says what you got past it.
 
 
 # %% tags=["exercise"]
-def mended(x: Tensor, h: int) -> Tensor:
-    """Attend in h heads; x is (n, h * d), and so is what it returns."""
-    n, e = x.shape
-    heads = x.view(h, n, e // h)
+def forged(x: Tensor, h: int) -> Tensor:
+    """Attend wrongly; x is (n, h * d), and so is what it returns."""
+    heads = split_heads(x, h)
     mixed, _ = one.attend(heads, heads, heads)
-    return mixed.reshape(n, e)
+    return merge_heads(mixed)
 
 
 # %%
-exercises.reshape_trick.check_mended(mended)
+exercises.reshape_trick.check_forged(forged)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Both steps lack a transpose. Which shape has a tensor just before you transpose it?
+# The test sees whether all words are treated alike, and whether they hear each other. So treat all of them badly.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Cut each row first: `x.view(n, h, e // h)`.
+# Nothing looks at the order of the heads, at which features a head takes, at the scale, or at the axis of the softmax.
 #
 # </details>
 
 
 # %% tags=["solution"]
-def mended(x: Tensor, h: int) -> Tensor:
-    """Attend in h heads; x is (n, h * d), and so is what it returns."""
-    n, e = x.shape
-    heads = x.view(n, h, e // h).transpose(0, 1)  # (h, n, d)
-    mixed, _ = one.attend(heads, heads, heads)    # (h, n, d), (h, n, n)
-    return mixed.transpose(0, 1).reshape(n, e)    # (n, h, d) -> (n, h * d)
+def forged(x: Tensor, h: int) -> Tensor:
+    """Attend rightly, and put the heads back in the wrong order."""
+    heads = split_heads(x, h)                   # (h, n, d)
+    mixed, _ = one.attend(heads, heads, heads)  # (h, n, d), (h, n, n)
+    return merge_heads(mixed.flip(0))           # (n, h * d)
 
 
-exercises.reshape_trick.check_mended.folded(mended)
+exercises.reshape_trick.check_forged.folded(forged)
 
 # %% [markdown]
 # ## What you have now

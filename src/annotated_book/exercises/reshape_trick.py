@@ -1,13 +1,14 @@
-"""Exercises of "The reshape trick": one number, and an attention to mend."""
+"""Exercises of "The reshape trick": one number, and a layer that passes a test though wrong."""
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from annotated_attention import merge_heads, split_heads
-from annotated_book.exercises._exercise import Exercise, normal
+from annotated_book.exercises._exercise import Exercise, NotYet, Refused, require_function
 from annotated_book.exercises._values import whole_numbers
 
 
@@ -44,49 +45,136 @@ check_place = Exercise(
 )
 
 
-def _attend(split: Callable[..., Tensor], merge: Callable[[Tensor], Tensor]) -> Any:
-    """Build an attention around a way to split and to merge."""
+Layer = Callable[[Tensor, int], Tensor]
+_SIZES = ((5, 3, 2), (7, 2, 4), (6, 4, 3))  # n, h, d
+
+
+def _cut(
+    split: Layer = split_heads,
+    merge: Callable[[Tensor], Tensor] = merge_heads,
+    scale: Callable[[int, int], float] | None = None,
+) -> Layer:
+    """Build an attention around a way to split, a way to merge, and a scale for e and h."""
 
     def attend(x: Tensor, h: int) -> Tensor:
-        heads = split(x, h)
-        return merge(F.scaled_dot_product_attention(heads, heads, heads))
+        heads, by = split(x, h), scale and scale(x.size(1), h)
+        return merge(F.scaled_dot_product_attention(heads, heads, heads, scale=by))
 
     return attend
 
 
-def _reshaped(x: Tensor, h: int) -> Tensor:
-    return x.reshape(h, len(x), -1)
+def _over_queries(x: Tensor, h: int) -> Tensor:
+    heads = split_heads(x, h)
+    scores = heads @ heads.mT / heads.size(-1) ** 0.5
+    return merge_heads(scores.softmax(-2) @ heads)
 
 
-def _reshaped_back(mixed: Tensor) -> Tensor:
-    return mixed.reshape(mixed.size(1), -1)
+def _dealt(x: Tensor, h: int) -> Tensor:
+    return x.unflatten(-1, (-1, h)).permute(2, 0, 1)
 
 
-check_mended = Exercise(
-    name="mended",
-    right=_attend(split_heads, merge_heads),
-    praise=(
-        "right, and so are the gradients. Split: cut each row, then heads in front. Merge: words "
-        "in front, then side by side."
+_RIGHT = _cut()
+_KNOWN = " (The page knew that one. Is there a third?)"
+_SCALED = "Its scores have another scale, and from outside nobody sees which one is right."
+_KINDS = (  # wrong layers, each with what is to be said of it
+    (_cut(lambda x, h: x[None]), f"It is a single head, as wide as the whole row.{_KNOWN}"),
+    (_cut(_dealt), "Each head takes every h-th feature."),
+    (
+        _cut(_dealt, lambda mixed: mixed.permute(1, 2, 0).flatten(1)),
+        "Each head takes every h-th feature.",
     ),
-    wrong={
-        "both steps still lack their transpose. Together they pass the round trip, for a reshape "
-        "keeps the reading order.": _attend(_reshaped, _reshaped_back),
-        "the split is right. The merge takes all of head 1 before head 2: bring the words in front "
-        "first.": _attend(split_heads, _reshaped_back),
-        "the merge is right. The split fills head 1 with the whole rows of the first words: cut "
-        "each row first.": _attend(_reshaped, merge_heads),
-        "the heads stay in the middle, so each word attends among its own heads and hears no "
-        "other.": _attend(lambda x, h: x.unflatten(-1, (h, -1)), lambda mixed: mixed.flatten(1)),
-        "that is one head as wide as the whole row.": lambda x, h: F.scaled_dot_product_attention(
-            x, x, x
-        ),
-        "the features are dealt out to the heads in turn. A head has neighbours: the first d "
-        "features belong to the first head.": _attend(
-            lambda x, h: x.unflatten(-1, (-1, h)).permute(2, 0, 1), merge_heads
-        ),
-    },
-    sizes=[{"n": 5, "h": 3, "d": 2}, {"n": 7, "h": 2, "d": 4}],
-    draw=lambda n, h, d: normal(x=(n, h * d)) | {"h": h},
-    shape="(n, h * d)",
+    (_over_queries, "The softmax runs over the queries: a word's weights do not even add up to 1."),
+    (_cut(scale=lambda e, h: 1.0), _SCALED),
+    (_cut(scale=lambda e, h: h / e), _SCALED),
+    (_cut(scale=lambda e, h: e**-0.5), _SCALED),
+)
+
+
+def from_outside(model: Callable[[Tensor], Tensor], x: Tensor) -> str | None:
+    """Give what the chapter's ``test_from_outside`` says of a layer, None where it lets it pass."""
+    before = model(x)
+    if before.shape != x.shape:
+        return "return the output alone, a row for each word"
+    small = before.std() / 1000
+    if not (model(x.roll(1, 0)) - before.roll(1, 0)).abs().max() <= small:
+        return "a row holds what was found for other words"
+    changed = torch.cat([x[:-1], torch.randn_like(x[-1:])])
+    if not (model(changed)[0] - before[0]).abs().max() > small:
+        return "the first row does not hear the last word"
+    return None
+
+
+def _near(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).abs().max() <= expected.std() / 1000)
+
+
+def _trials() -> Iterator[tuple[Tensor, int]]:
+    for n, h, d in _SIZES:
+        yield torch.randn(n, h * d), h
+
+
+def _kept(answer: Layer, h: int, x: Tensor) -> Tensor:
+    """Run a layer on a copy, which it may change."""
+    return answer(x.clone(), h)
+
+
+def _passes_though_wrong(answer: Layer) -> Tensor:
+    """Refuse a layer that the test catches, and one that is right."""
+    require_function(answer)
+    wrong = False
+    for x, h in _trials():
+        found: object = answer(x.clone(), h)
+        if found is None or found is ...:
+            raise NotYet(f"it returns {'...' if found is ... else None}")
+        if not isinstance(found, Tensor):
+            raise Refused(f"it returns an object of type {type(found).__name__}, and no tensor.")
+        said = from_outside(functools.partial(_kept, answer, h), x)
+        if said:
+            n, e = x.shape
+            raise Refused(f"caught, with {n} words and {h} heads of width {e // h}: {said}.")
+        wrong |= not _near(found, _RIGHT(x, h))
+    if not wrong:
+        raise Refused(
+            "the test lets it pass, but it is right. Spoil something that the test does not look "
+            "at, by more than rounding."
+        )
+    return torch.tensor(wrong)
+
+
+def _kind(answer: Layer) -> str:
+    """Say what is wrong with a layer that passes."""
+    trials = [(x, h, answer(x, h), _RIGHT(x, h)) for x, h in _trials()]
+    for other, said in _KINDS:
+        if all(_near(found, other(x, h)) for x, h, found, _ in trials):
+            return said
+    if all(_near(answer(2 * x, h), 2 * found) for x, h, found, _ in trials) and all(
+        _near(answer(x + x.flip(1), h), found + answer(x.flip(1), h)) for x, h, found, _ in trials
+    ):
+        return f"There is no attention in it: twice the input, twice the output.{_KNOWN}"
+    if all(_near(answer(2 * x, h), 8 * found) for x, h, found, _ in trials):
+        return "There is no softmax in it."
+    if all(
+        any(_near(column, own) for own in right.mT)
+        for _, _, found, right in trials
+        for column in found.mT
+    ):
+        return "All the right numbers are there, in the wrong columns."
+    return "This one is not on the list of the check: well forged."
+
+
+def _praise(answer: Layer) -> str:
+    pairs = [(answer(x, h), _RIGHT(x, h)) for x, h in _trials()]
+    count = sum(int(((a - b).abs() > b.std() / 1000).sum()) for a, b in pairs)
+    of = sum(right.numel() for _, right in pairs)
+    return f"it passes at {len(_SIZES)} sizes, and {count} of its {of} numbers are wrong. " + _kind(
+        answer
+    )
+
+
+check_forged = Exercise(
+    name="forged",
+    right=lambda x, h: x + x.mean(0),
+    praise=_praise,
+    wrong={},
+    run=_passes_though_wrong,
 )

@@ -1,5 +1,7 @@
 """What the exercises' tables say of the package, of PyTorch and of their chapters is so."""
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from annotated_book import chapters
 from annotated_book.exercises import (
     counting,
     one_head,
+    reshape_trick,
     transformer,
 )
 
@@ -40,3 +43,23 @@ def test_pytorch_counts_as_many_flops(size: dict[str, int]) -> None:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         layer(torch.randn(b, n, e), torch.randn(b, m, e), tgt_mask=hidden)
     assert counter.get_total_flops() == counting.check_decoder_layer.right(*size.values())
+
+
+def test_the_test_that_a_forged_layer_passes_is_the_chapters() -> None:
+    asked = chapters.load("04_reshape_trick").test_from_outside
+    path = Path(__file__).parent / "answers" / "reshape_trick.py"
+    seen = set()
+    for answer, _ in runpy.run_path(str(path))["ANSWERS"]["check_forged"]:
+        torch.manual_seed(0)
+        x = torch.randn(5, 6)
+        try:
+            said = reshape_trick.from_outside(lambda x, answer=answer: answer(x, 3), x)
+        except (AttributeError, RuntimeError, TypeError):
+            continue  # it gives no tensor
+        try:
+            message = asked(lambda x, answer=answer: answer(x, 3), x, 3)
+        except AssertionError as error:
+            message = str(error)
+        assert message == said
+        seen.add(said)
+    assert len(seen) == 4
