@@ -216,7 +216,8 @@ for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
         x = one.embed(said := [*words[:-1], last])  # (8, 4)
         scores = [scores_of_it(x, number) for number in (0, 1)]
         six[f"{start} … {last}"] = said, answer, *scores, (x @ one.W_V)[:, 0]
-display.duel(six, ("animal", "food"), -1, name="rematch")
+keys = [w_k for _, w_k, _ in HEADS]
+display.duel(six, ("animal", "food"), -1, keys, one.FEATURES, name="rematch")
 
 # %% [markdown]
 # <details><summary>What went wrong?</summary>
@@ -226,8 +227,8 @@ display.duel(six, ("animal", "food"), -1, name="rematch")
 #
 # </details>
 #
-# An animal is no food, and the heads do not know it: in the first column of $W_K$, the row of the rival's noun holds a 0. Below the bars you can
-# change this number in each head. **Can you get all six by moving one slider alone?**
+# An animal is no food, and the heads do not know it: that is the coloured 0 in each $W_K$. Now you can change it. **Can you get all
+# six by moving one slider alone?**
 #
 # <details><summary>What a number does</summary>
 #
@@ -436,39 +437,49 @@ def learn(num_heads: int, keys: str, seed: int) -> list[float]:
 
 # %% tags=["hide-input"]
 LOOKS = (1, *range(10, 121, 10), 140, 160, 180, 200, 250, 300)
-nets = {
-    name: train(heads, "blind", 0, LOOKS)
-    for heads, name in enumerate(("one head", "two heads"), 1)
-}
-display.unfolds(nets, GRID, 5, ["the cat's warmth", "the milk's"], name="answers-of-drank")
+STARTS = 0, 6, 1
+starts = [
+    {
+        name: train(i, "blind", seed, LOOKS)
+        for i, name in enumerate(("one head", "two heads"), 1)
+    }
+    for seed in STARTS
+]
+display.unfolds(
+    starts, GRID, 5, ["the cat's warmth", "the milk's"], name="answers-of-drank"
+)
 
 # %% tags=["proof"]
-one_end, two_end = (net[LOOKS[-1]] for net in nets.values())
-for net in nets.values():
+missed = []
+for nets in starts:
+    one_end, two_end = (net[LOOKS[-1]] for net in nets.values())
+    halved = (one_end - GRID).square().mean() / GRID.square().mean()
+    torch.testing.assert_close(halved, torch.tensor(0.5), atol=1e-3, rtol=0)
+    assert torch.linalg.svdvals(one_end - one_end.mean(0))[1] < 1e-3
+    torch.testing.assert_close(two_end, GRID, atol=0.02, rtol=0)
+    missed.append((one_end - GRID).square().mean(0).sqrt().tolist())
+for net in starts[0].values():
     long, wide = torch.linalg.svdvals(net[50] - net[50].mean(0))
     assert wide < long / 20
-halved = (one_end - GRID).square().mean() / GRID.square().mean()
-torch.testing.assert_close(halved, torch.tensor(0.5), atol=1e-3, rtol=0)
-assert torch.linalg.svdvals(one_end - one_end.mean(0))[1] < 1e-3
-of_cat, of_milk = (one_end - GRID).square().mean(0).sqrt()
-assert of_cat < 0.25
+(cat, milk), (other_cat, other_milk), both = missed
+assert max(cat, other_milk) < 0.25
+assert min(milk, other_cat) > 1.35
+assert min(both) > 0.8
 for angle in torch.rand(20) * math.pi:  # of a line, on which each answer is the nearest
     line = torch.stack([angle.cos(), angle.sin()])  # (2,)
     off = (GRID @ line)[:, None] * line - GRID      # (25, 2)
     torch.testing.assert_close(off.square().mean(), GRID.square().mean() / 2)
-assert of_milk > 1.35
-torch.testing.assert_close(two_end, GRID, atol=0.02, rtol=0)
-print(
-    "✓ One head ends on a line and halves the mean square of the error; two heads arrive."
-)
+print("✓ From all three starts one head ends on a line, as far off, and two arrive.")
 
 # %% [markdown]
 # At step 50 you can hardly tell the two apart: both grids are nearly a line. The grid of one head never leaves it, and stays
-# 1.00 off (root mean square over both numbers), however long it trains: this one gets the cat nearly right, and gives up
-# the milk. (Another start may give up the cat, or some of both: no line through the middle is nearer than another.) The grid of two unfolds onto the crosses.
+# 1.00 off (root mean square over both numbers), however long it trains. The grid of two unfolds onto the crosses.
 #
-# And a head whose keys do hold the warmth? Its weights $w$ move with the scene, so the proof by brackets does not hold for it. It
-# finds a way out, but slowly. The fold shows how.
+# Now train *from another start*. This one head got the cat nearly right and gave up the milk; the next gives up the cat, and the third
+# gets neither. Each is 1.00 off, as no line through the middle is nearer than another.
+#
+# And if the keys do hold the warmth? Then the proof by brackets does not hold, and one head can cheat: the shares themselves tell how
+# much warmer one word is than the other. It learns that slowly, but of 20 such heads 17 come below 0.10. The fold shows how.
 
 # %% [markdown] name="a-head-that-cheats"
 # <!-- deeper: A head that cheats -->
@@ -542,9 +553,6 @@ ax.set(xlim=(-0.05, 1.3), ylim=(1.5, -0.5), xlabel="off by", xticks=[0, 0.5, 1])
 alt = f"How far off 20 runs each are after 1,500 steps; medians: {'; '.join(told)}."
 caption = f"Each dot is a run, after {max(STEPS):,} steps; at the right the median."
 display.finish(drawing, name="seeing-runs", alt=alt, caption=caption)
-
-# %% [markdown]
-# Of 20 single heads, 17 come below 0.10.
 
 # %% [markdown]
 # <!-- /deeper -->

@@ -675,7 +675,8 @@ def duel(data):
     first = {".aa-stage svg text:nth-of-type(1)": ["0.97", "0.19", "0.67", "0.11", "1.76", "0.90"]}
     yield ("button", "5", ""), said, {bold: says} | first
     one, two = (f"{finds} in head {i}" for i, finds in enumerate(data["sides"][::-1], 1))
-    yield ("slider", two, "ArrowLeft"), ["Right: 5 of 6.", f"Not right: {names[5]}."], {}
+    found = {".aa-found b": ["0.0", "−0.5"]}
+    yield ("slider", two, "ArrowLeft"), ["Right: 5 of 6.", f"Not right: {names[5]}."], found
     yield ("slider", two, "Home"), ["Right: 5 of 6."], {}
     yield ("slider", one, "ArrowLeft"), ["Right: 6 of 6. All six!"], {}
     yield ("slider", two, "End"), ["Not right"], {}
@@ -692,17 +693,22 @@ def duel(data):
 
 def unfolds(data):
     scenes = torch.tensor(data["scenes"])
-    for done, at in [
-        (None, 0),
-        (("slider", "training step", "ArrowRight"), 1),
-        (("slider", "training step", "End"), -1),
+    for done, start, at in [
+        (None, 0, 0),
+        (("slider", "training step", "ArrowRight"), 0, 1),
+        (("slider", "training step", "End"), 0, -1),
+        (("button", "from another start", ""), 1, -1),
+        (("button", "from another start", ""), 2, -1),
+        (("button", "from another start", ""), 0, -1),
     ]:
         told = []
-        for name, answers in data["models"]:
+        for name, answers in data["starts"][start]:
             off = (torch.tensor(answers[at]) - scenes).square().mean().sqrt()
             told.append(f"{name} off by {off:.2f}")
-        yield done, [f"Step {data['steps'][at]}: {', '.join(told)}."], {}
-    assert told == ["one head off by 1.00", "two heads off by 0.00"]
+        said = f"Start {start + 1}, step {data['steps'][at]}: {', '.join(told)}."
+        yield done, [said], {}
+        if at < 0:
+            assert told == ["one head off by 1.00", "two heads off by 0.00"]
 
 
 def fills(data):

@@ -468,7 +468,9 @@ def test_a_duel_counts_the_longer_bar():
     one = torch.tensor([[0.0, 3, -1], [0, -2, 5]])
     gives = torch.tensor([2.0, 0, 1])
     sentences = {"a & b": (["a", "&", "b"], 0, zero, one, gives)}
-    figure = display.duel(sentences, ("left", "right"), -1, name="try")
+    keys = torch.eye(2), torch.eye(2).flip(0)
+    given_keys = keys, ("left", "right")
+    figure = display.duel(sentences, ("left", "right"), -1, *given_keys, name="try")
     assert "a & b: 1.42 of left and 0.42 of right, left ✓." in figure.text
     assert "With both numbers at −1: 1.94 : 0.01; right in 1 of 1." in figure.text
     (kept,) = given(figure)["sentences"]
@@ -484,7 +486,7 @@ def test_a_duel_counts_the_longer_bar():
         [105 * x for x in brings], abs=0.1
     )
     swapped = {"a & b": (["a", "&", "b"], 1, zero, one, gives)}
-    assert "left ✗." in display.duel(swapped, ("left", "right"), -1, name="try").text
+    assert "left ✗." in display.duel(swapped, ("left", "right"), -1, *given_keys, name="try").text
 
 
 def test_a_net_says_how_far_off_it_is():
@@ -493,7 +495,7 @@ def test_a_net_says_how_far_off_it_is():
         "flat": {1: scenes * 0, 9: scenes * torch.tensor([1.0, 0])},
         "whole": {1: -scenes, 9: scenes},
     }
-    figure = display.unfolds(nets, scenes, 2, ["x", "y"], name="try")
+    figure = display.unfolds([nets], scenes, 2, ["x", "y"], name="try")
     for looks in nets.values():
         for answers in looks.values():
             expected = (answers - scenes).square().mean().sqrt().item()

@@ -3,6 +3,7 @@
 // sides: what the two bars stand for; the slider of each head says how well it finds the other
 // sentences: of each its name, its words, which side is right, the scores of both heads where the number is 0 (zero) and
 //   where it is 1 (one), and what each word hands over (gives)
+// keys: W_K of both heads where the number is 0, which stands in the first column; features: the names of its rows
 // unit: the length of a bar of 1. A test compares what `bring` finds with Python's.
 import { button, element, readout, slider, svg } from "./host/figure.js";
 
@@ -20,7 +21,7 @@ export function bring(zero, one, gives, number) {
 
 export default {
   render({ model, el }) {
-    const { sides, sentences, unit } = model.get("data");
+    const { sides, sentences, unit, keys, features } = model.get("data");
     const now = { guess: null, numbers: [0, 0] };
     const said = readout();
     const drawn = sentences.map(draw);
@@ -41,7 +42,10 @@ export default {
         each.setAttribute("aria-pressed", String(now.guess === i + 3));
         each.disabled = open;
       });
-      knobs.style.visibility = open ? "visible" : "hidden";
+      sliders.forEach((each, i) => {
+        each.style.visibility = open ? "visible" : "hidden";
+        matrices[i].show(written(now.numbers[i]));
+      });
       said.textContent = open
         ? `You said ${now.guess}. Right: ${6 - wrong.length} of 6. ${wrong.length ? all : "All six!"}`
         : "How many of the six will be right?";
@@ -49,24 +53,39 @@ export default {
     const guesses = [3, 4, 5, 6].map((each) => button(each, () => ((now.guess = each), show())));
     const sliders = sides.map((_, i) => {
       const move = (value) => ((now.numbers[i] = value), show());
-      const say = (value) => value.toFixed(1).replace("-", "−");
       return slider({
         label: `${sides[1 - i]} in head ${i + 1}`,
         min: -2,
         max: 2,
         step: 0.5,
         value: 0,
-        say,
+        say: written,
         move,
       }).label;
     });
-    const knobs = element("div", { class: "aa-knobs" }, ...sliders);
+    const matrices = keys.map((w_k, i) => drawKeys(w_k, features, sides[1 - i], i));
+    const grids = matrices.map(({ root }) => root);
+    const knobs = element("div", { class: "aa-knobs" }, ...grids, ...sliders);
     const ask = element("div", { class: "aa-controls aa-endings" }, "right will be", ...guesses);
     const board = element("div", { class: "aa-score" }, ...drawn.map(({ root }) => root));
     el.append(board, ask, knobs, said);
     show();
   },
 };
+
+const written = (value) => value.toFixed(1).replace("-", "−");
+
+function drawKeys(w_k, features, moved, head) {
+  const cell = element("b", { style: `color: var(--aa-${"hd"[head]})` });
+  const rows = w_k.map((row, i) => {
+    const numbers = row.map((number, j) => (j || features[i] !== moved ? number : cell));
+    const cells = numbers.map((number) => element("td", {}, number));
+    return element("tr", {}, element("th", { scope: "row" }, features[i]), ...cells);
+  });
+  const name = element("caption", {}, "W", element("sub", {}, "K"), ` of head ${head + 1}`);
+  const show = (number) => (cell.textContent = number);
+  return { root: element("table", { class: "aa-found" }, name, ...rows), show };
+}
 
 function draw({ name, words }) {
   let x = LEFT;

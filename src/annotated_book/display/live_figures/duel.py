@@ -20,6 +20,8 @@ def duel(
     sentences: Mapping[str, Sentence],
     sides: Sequence[str],
     mended: float,
+    keys: Sequence[Tensor],
+    features: Sequence[str],
     *,
     name: str,
 ) -> Output:
@@ -31,6 +33,8 @@ def duel(
         sides: what the bars of head 1 and head 2 stand for; the number of each head says how well
             it finds the other.
         mended: a second number, for which the picture's words tell what the heads bring home.
+        keys: W_K of both heads, (e, d), where the number is 0; it stands in the first column.
+        features: e names of its rows, the sides among them.
         name: the figure's name, see ``finish``.
     """
     rows = [_answer(0, sides, *each) for each in sentences.values()]
@@ -60,7 +64,8 @@ def duel(
         for which, (said, answer, zero, one, gives) in sentences.items()
     ]
     data = {"sides": list(sides), "sentences": given, "unit": unit}
-    return live(figure(name, content, alt), "duel", data, room=(450, 730))
+    data |= {"keys": [w_k.int().tolist() for w_k in keys], "features": list(features)}
+    return live(figure(name, content, alt), "duel", data, room=(520, 830))
 
 
 def _rounded(x: Tensor) -> Any:

@@ -1,6 +1,6 @@
 // A net of answers while models learn: one unfolds onto the crosses, where it can.
 //
-// steps: of training; models: of each its name and, at every step, where its answers lie, one a scene
+// steps: of training; starts: of each the two models: a name and, at every step, where the answers lie, one a scene
 // scenes: where they are to lie; side: how many scenes stand in a row; names: of the axes; reach: as far as they go
 import { button, calm, element, readout, slider, svg } from "./host/figure.js";
 import { label } from "./host/panel.js";
@@ -16,16 +16,16 @@ export const off = (answers, scenes) =>
 
 export default {
   render({ model, el }) {
-    const { steps, models, scenes, side, names, reach } = model.get("data");
-    const nets = models.map(([name], i) => drawNet(name, "hd"[i], scenes, side, names, reach));
+    const { steps, starts, scenes, side, names, reach } = model.get("data");
+    const nets = starts[0].map(([name], i) => drawNet(name, "hd"[i], scenes, side, names, reach));
     const said = readout();
-    let timer;
+    let [timer, now] = [undefined, 0];
     const show = (at) => {
-      const told = models.map(
+      const told = starts[now].map(
         ([name, answers]) => `${name} off by ${off(answers[at], scenes).toFixed(2)}`,
       );
-      nets.forEach((net, i) => net.show(models[i][1][at], told[i]));
-      said.textContent = `Step ${steps[at]}: ${told.join(", ")}.`;
+      nets.forEach((net, i) => net.show(starts[now][i][1][at], told[i]));
+      said.textContent = `Start ${now + 1}, step ${steps[at]}: ${told.join(", ")}.`;
     };
     const stop = () => (timer = clearInterval(timer));
     const time = slider({
@@ -45,7 +45,12 @@ export default {
       if (at < steps.length - 1) timer = setInterval(go, PACE);
       go();
     };
-    const controls = element("div", { class: "aa-controls" }, button("train", run), time.label);
+    const again = () => {
+      now = (now + 1) % starts.length;
+      run();
+    };
+    const buttons = [button("train", run), button("from another start", again)];
+    const controls = element("div", { class: "aa-controls" }, ...buttons, time.label);
     el.append(
       controls,
       element("div", { class: "aa-panels" }, ...nets.map(({ root }) => root)),

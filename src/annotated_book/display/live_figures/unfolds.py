@@ -10,24 +10,26 @@ from annotated_book.display.plots import COLOURS, finish, panels
 
 
 def unfolds(
-    models: Mapping[str, Mapping[int, Tensor]],
+    starts: Sequence[Mapping[str, Mapping[int, Tensor]]],
     scenes: Tensor,
     side: int,
     names: Sequence[str],
     *,
     name: str,
 ) -> Output:
-    """Show where the answers of two models end; alive, watch them train.
+    """Show where the answers of two models end; alive, watch them train, from several starts.
 
     Args:
-        models: of each, by its name, the answers after some steps of training, (k * k, 2).
+        starts: of each the two models, by name, and their answers after some steps of training,
+            (k * k, 2). The picture is of the first.
         scenes: what the answers are to be, (k * k, 2), row by row.
         side: how many scenes are in a row, k.
         names: of the two numbers.
         name: the figure's name, see ``finish``.
     """
+    models = starts[0]
     steps = list(next(iter(models.values())))
-    reach = scenes.abs().max().item() * 1.25
+    reach = scenes.abs().max().item() * 1.4
     drawing, axes = panels(600, 320, columns=2)
     told = []
     for ax, (which, looks), letter in zip(axes, models.items(), "hd", strict=True):
@@ -49,15 +51,16 @@ def unfolds(
     caption += "How far off they are is a root mean square."
     data = {
         "steps": steps,
-        "models": [
-            [
-                which,
-                [[[round(x, 2) for x in row] for row in looks[step].tolist()] for step in steps],
-            ]
-            for which, looks in models.items()
+        "starts": [
+            [[which, [_rounded(looks[step]) for step in steps]] for which, looks in start.items()]
+            for start in starts
         ],
         **{"scenes": scenes.tolist(), "side": side, "names": list(names), "reach": reach},
     }
     return live(
         finish(drawing, name=name, alt=alt, caption=caption), "unfolds", data, room=(375, 680)
     )
+
+
+def _rounded(answers: Tensor) -> list[list[float]]:
+    return [[round(x, 2) for x in row] for row in answers.tolist()]
