@@ -881,7 +881,7 @@ def exchange(data):
     ]:
         numbers = heads.blanked(model, place) if name else heads.named(model)
         kinds = "the one meant {:.2f}, the other {:.2f}, a third word {:.2f}.".format(*numbers)
-        said = f"First model, {f'without {name}' if name else 'untouched'}"
+        said = f"First model, without {name}" if name else "Untouched"
         lit = {".aa-exchange [aria-pressed=true]": [f"{name}{numbers[0]:.2f}"] * bool(name)}
         done = ("button", said, key) if name else None
         yield done, [f"{said}. Of 192 questions: {kinds}"], lit
@@ -1281,38 +1281,42 @@ def test_a_row_of_the_twin_turns_what_it_turns_in_python(visit):
     expect(frame.locator(".aa-turned")).to_have_text("cat")
 
 
-def test_a_head_of_the_twin_turns_what_it_turns_in_python(visit):
+def test_where_a_head_looks_and_what_is_named_then_are_those_of_python(visit):
     frame = visit("chapters/questions-to-heads/").locator("[data-live=exchange]").nth(4)
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
-    asked = heads.questions("chased", "feared", "carried")
     frame.scroll_into_view_if_needed()
-    frame.get_by_role("button", name="about two animals").click()
-    expect(frame.get_by_role("status")).to_contain_text("Nothing exchanged yet. Of 360")
-    for head in heads.HEADS:
-        found = heads.patched_heads(ten.shipped(0), head, asked=asked)
-        meant, other, third = heads.shares(found, asked)
-        frame.get_by_role("button", name=f"Head {head}").click()
-        said = f"the one meant {meant:.2f}, the other {other:.2f}, a third word {third:.2f}."
-        expect(frame.get_by_role("status")).to_contain_text(said)
+    for what, asked in (("two animals", heads.questions(*heads.BETWEEN)), ("a thing", heads.ASKED)):
+        act(frame, "button", f"about {what}", "")
+        model, own = ten.shipped(0), heads.looks(ten.shipped(0), asked)
+        with heads.patched_heads(model, "1.1", asked=asked):
+            free = heads.gaze(model, asked), heads.named(model, asked)
+            with heads.looking(model, "2.2", weights=own):
+                kept = heads.gaze(model, asked), heads.named(model, asked)
+        assert kept[0] == pytest.approx(heads.gaze(model, asked), abs=1e-5)
+        for line, numbers in (("1.1 patched", free), ("and 2.2’s look kept", kept)):
+            for name, row in zip(("2.2 looks at", "named"), numbers, strict=True):
+                act(frame, "button", f"{line}: {name}", "")
+                said = "the one meant {:.2f}, the other {:.2f}, a third word {:.2f}.".format(*row)
+                told = f"{line}: {name}. Of {len(asked)} questions: {said}"
+                expect(frame.get_by_role("status")).to_have_text(told)
 
 
 def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visit):
     page = visit("chapters/questions-to-heads/")
     ten, heads = (chapters.load(name) for name in ("10_a_little_world", "11_questions_to_heads"))
-    frames = page.locator("[data-live=exchange]")
-    actor, thing = ([x for x in heads.ASKED if x[3] == acts] for acts in (True, False))
-    for place, seed, line, first, asked in [
-        (2, 0, "First model", heads.ASKED, heads.ASKED),
-        (6, 4, "the thing is meant", actor, thing),
-        (7, 0, "First model", heads.ASKED, heads.ASKED),
+    frames, fair = page.locator("[data-live=exchange]"), heads.questions(*heads.BETWEEN)
+    first, second = ([x for x in fair if x[3] == acts] for acts in (True, False))
+    for place, line, untouched, asked in [
+        (2, "First model", heads.ASKED, heads.ASKED),
+        (3, "the second is meant", first, second),
     ]:
         frame = frames.nth(place)
         frame.scroll_into_view_if_needed()
-        right = heads.named(ten.shipped(seed), first)[0]
-        said = f"untouched. Of {len(first)} questions: the one meant {right:.2f}"
+        right = heads.named(ten.shipped(0), untouched)[0]
+        said = f"Untouched. Of {len(untouched)} questions: the one meant {right:.2f}"
         expect(frame.get_by_role("status")).to_contain_text(said)
         for name in ("1.1", "2.1"):
-            model = ten.shipped(seed)
+            model = ten.shipped(0)
             with heads.without(model, name):
                 meant, other, third = heads.named(model, asked)
             cell = frame.get_by_role("button", name=f"{line}, without {name}", exact=True)
@@ -1321,12 +1325,15 @@ def test_a_silenced_head_costs_what_it_costs_in_python_and_all_can_be_shown(visi
             expect(frame.get_by_role("status")).to_contain_text(said)
             expect(cell).to_have_text(f"{name}{meant:.2f}")
     assert not frames.nth(2).get_by_role("button", name="show all").is_visible()
-    five = frames.nth(7)
+    five = frames.nth(6)
+    five.scroll_into_view_if_needed()
+    meant = heads.kept_looks(ten.shipped(4), fair)["2.1"][0]
+    cell = five.get_by_role("button", name="Second model, look kept: 2.1")
+    cell.click()
+    expect(cell).to_have_text(f"2.1{meant:.2f}")
     hidden = five.locator(".aa-exchange button", has_text="?")
-    expect(hidden).to_have_count(18)
+    expect(hidden).to_have_count(19)
     five.get_by_role("button", name="show all").click()
-    expect(hidden).to_have_count(0)
-    five.get_by_role("button", name="about two animals").click()
     expect(five.locator(".aa-exchange button")).to_have_count(20)
     expect(hidden).to_have_count(0)
 

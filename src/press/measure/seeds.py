@@ -121,7 +121,6 @@ def question(_: str, seed: int) -> dict[str, Any]:
     heads: Any = chapters.load("11_questions_to_heads")
     model, found = storyteller(seed), dict[str, Any](seed=seed)
     for name, asked in (("a thing", heads.ASKED), ("two animals", heads.FAIR)):
-        silenced = heads.without_each(model, asked).items()
         turned = {
             what: heads.shares(heads.patched_rows(model, 1, place, asked), asked)[1]
             for what, place in heads.AFTER.items()
@@ -131,7 +130,11 @@ def question(_: str, seed: int) -> dict[str, Any]:
             "it blanked": round(heads.blanked(model, -6, asked)[0], 4),
             "quality blanked": round(heads.blanked(model, -4, asked)[0], 4),
             "rows that turn it": {what: round(share, 4) for what, share in turned.items()},
-            "silenced": {head: [round(share, 4) for share in row] for head, row in silenced},
+            "lead": {head: round(x, 4) for head, x in heads.leads(model, asked).items()},
+            "looks": {
+                kept: [round(share, 4) for share in row]
+                for kept, row in heads.kept_looks(model, asked).items()
+            },
         }
     return found
 

@@ -602,7 +602,7 @@ def test_a_strip_says_of_each_cell_what_it_is(split):
 
 def test_what_is_exchanged_is_told_with_how_often_it_turns_the_answer():
     lines = {
-        "layer 1": [exchange.Swap("1.1", "milk", [0.0, 1.0, 0.0])],
+        "before layer 2": [exchange.Swap("sweet", "milk", [0.0, 1.0, 0.0])],
         "before layer 1": [
             exchange.Swap("it", "", [1.0, 0.0, 0.0]),
             exchange.Swap("sweet", "cat", [0.75, 0.2, 0.05]),
@@ -611,11 +611,11 @@ def test_what_is_exchanged_is_told_with_how_often_it_turns_the_answer():
     words = ["it", "thirsty"], ["it", "sweet"]
     runs = exchange.Runs(192, "… drank milk", *words, "cat", [1.0, 0.0, 0.0], lines)
     one = exchange.exchange({"about a thing": runs}, name="try")
-    assert one.text.endswith("twin. layer 1: 1.1 1.00; before layer 1: sweet 0.20.")
-    assert [x.text for x in parse(one).select("i")] == ["1.1: 1.00", "", "0.20"]
+    assert one.text.endswith("twin. before layer 2: sweet 1.00; before layer 1: sweet 0.20.")
+    assert [x.text for x in parse(one).select("i")] == ["1.00", "", "0.20"]
     assert parse(one).select_one("em").text == "sweet"
     two = exchange.exchange({"first": runs, "second": runs}, name="try")
-    assert "; second, layer 1: 1.1 1.00" in two.text
+    assert "; second, before layer 2: sweet 1.00" in two.text
     assert [each["name"] for each in given(two)["runs"]] == ["first", "second"]
 
 

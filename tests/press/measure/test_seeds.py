@@ -179,7 +179,7 @@ def test_a_storyteller_nears_the_floor_and_one_that_leaks_falls_through_it():
             assert 0 < row["1000"]["loss"] - ten.FLOOR < 0.01, row
 
 
-def test_every_storyteller_needs_the_quality_and_not_it_and_two_of_five_hang_on_one_head():
+def test_every_storyteller_needs_the_quality_not_it_and_names_which_animal_layer_2_looks_at():
     for row in HEADS["questions"]:
         sets = [row[name] for name in ("a thing", "two animals")]
         for found in sets:
@@ -189,10 +189,12 @@ def test_every_storyteller_needs_the_quality_and_not_it_and_two_of_five_hang_on_
             assert found["rows that turn it"]["“.”"] == 0, row
         *_, (carries, turned) = sorted(sets[0]["rows that turn it"].items(), key=lambda x: x[1])
         assert (carries, turned > 0.9) == ("the quality" if row["seed"] == 4 else "“the”", True)
-        names = [name for name in sets[0]["silenced"] if "+" not in name]
-        heads = [[found["silenced"][head] for found in sets] for head in names]
-        left = min(max(meant - other for meant, other, _ in shares) for shares in heads)
-        assert (left < 0.095) == (row["seed"] in seeds.KEPT), row
+        left = min(max(found["lead"][head] for found in sets) for head in sets[0]["lead"])
+        assert left < 0.1 if row["seed"] == 0 else left > 0.2, row
+        looks = sets[1]["looks"]
+        assert looks["none"][0] < 0.4, row
+        assert looks["both"][0] > 0.9, row
+        assert looks["alone"][1] > 0.9, row
 
 
 def test_what_is_kept_of_a_storyteller_is_its_training_in_int8(monkeypatch, tmp_path):

@@ -1,10 +1,10 @@
-// Two runs of a model: press a row or a head, and it comes from the twin; what is answered then?
-// Or models: press a head, and it is silenced. Where there are several, all can be at once.
+// Two runs of a model: press a row, and it comes from the twin; what is answered then?
+// Or models: press what is done to a head. Where there are several, all can be shown at once.
 //
 // kinds: of answers, three names
 // runs: of each a name; questions, how many; before, words and twin, of one of them, and its answer; shares of the
 //   kinds; lines from above: a name, and of each exchange its name, the answer and the shares; no answer: both are alike.
-//   Without words, each line is a model, and its heads are silenced.
+//   Without words, joined is what stands between the names of a line and of what is pressed in it.
 import { button, element, readout } from "./host/figure.js";
 
 const COLOURS = ["n", "h", "b"];
@@ -25,15 +25,14 @@ export default {
       choices.forEach((each, j) => each.setAttribute("aria-pressed", String(i === j)));
       board.replaceChildren(...drawn[i].lines);
       board.classList.toggle("aa-silenced", !runs[i].words.length);
-      all.hidden = runs[i].words.length || runs[i].lines.length < 2;
+      all.hidden = runs[i].words.length || runs[i].lines.length < 3;
       show(runs[i], drawn[i].last());
     }
 
     function show(run, pressed) {
       const shares = pressed ? pressed.shares : run.shares;
       const each = kinds.map((kind, i) => `${kind} ${shares[i].toFixed(2)}`).join(", ");
-      const none = run.words.length ? "Nothing exchanged yet" : `${run.lines[0][0]}, untouched`;
-      const what = pressed?.what ?? none;
+      const what = pressed?.what ?? (run.words.length ? "Nothing exchanged yet" : "Untouched");
       const alike = pressed?.alike ? " (the same in both runs)" : "";
       said.textContent = `${what}${alike}. Of ${run.questions} questions: ${each}.`;
       parts.forEach((part, i) => {
@@ -46,10 +45,11 @@ export default {
       element("span", { style: `--colour: var(--aa-${COLOURS[i]})` }, kind),
     );
     const legend = element("p", { class: "aa-kinds", "aria-hidden": "true" }, ...names);
-    const controls = element("div", { class: "aa-controls aa-endings" }, ...choices, all);
-    if (runs.length > 1) el.append(controls);
-    el.append(board, legend, bar, said);
+    const shown = runs.length > 1 ? [...choices, all] : [all];
+    const controls = element("div", { class: "aa-controls aa-endings" }, ...shown);
     choose(0);
+    if (runs.length > 1 || !all.hidden) el.append(controls);
+    el.append(board, legend, bar, said);
   },
 };
 
@@ -74,19 +74,17 @@ function draw(run, show) {
     );
   const lines = run.lines.map(([line, exchanges]) => {
     const row = exchanges.map(([name, found, shares]) => {
-      const head = /^\d/.test(name) && name;
-      const part = head ? `Head ${name}` : `The row of “${name}” ${line}`;
-      const what = silenced ? `${line}, without ${name}` : `${part} from the twin`;
+      const part = `The row of “${name}” ${line}`;
+      const what = silenced ? line + run.joined + name : `${part} from the twin`;
       const alike = !silenced && !found;
       const exchange = { what, alike, answer: found || run.answer, shares };
-      const cell = button(head || "?", () => press(cell, exchange));
+      const cell = button("?", () => press(cell, exchange));
       if (silenced) cell.replaceChildren(element("small", {}, name), "?");
       cell.setAttribute("aria-label", silenced ? what : part);
       cell.setAttribute("aria-pressed", "false");
       cells.set(cell, () => {
         const share = alike ? "=" : shares[silenced ? 0 : 1].toFixed(2);
-        if (silenced) cell.lastChild.textContent = share;
-        else cell.textContent = head ? `${head}: ${share}` : share;
+        cell.lastChild.textContent = share;
         cell.style.setProperty("--share", alike ? 0 : shares[1]);
         cell.style.setProperty("--one", `${100 * shares[0]}%`);
         cell.style.setProperty("--two", `${100 * (shares[0] + shares[1])}%`);

@@ -1,4 +1,4 @@
-"""What is answered when rows and heads come from another run, or when heads are silenced."""
+"""What is answered when rows come from another run, or when heads are changed."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,7 +11,7 @@ _KINDS = ("the one meant", "the other", "a third word")
 
 
 class Swap(NamedTuple):
-    """What is exchanged or silenced, one question's answer then, and the kinds' shares in all.
+    """What is exchanged or changed, one question's answer then, and the kinds' shares in all.
 
     One that is the same in both runs has no answer.
     """
@@ -24,7 +24,7 @@ class Swap(NamedTuple):
 class Runs(NamedTuple):
     """Questions and their twins: how many, one of them, and what can be exchanged.
 
-    Without words, each line is a model, and its heads can be silenced, or words blanked.
+    Without words, each line is a model or what is done to it, and each place in it one thing more.
     """
 
     questions: int
@@ -34,12 +34,13 @@ class Runs(NamedTuple):
     answer: str
     shares: Sequence[float]  # with nothing exchanged
     lines: Mapping[str, Sequence[Swap]]  # by name, from above
+    joined: str = ", without "  # between the name of a line and what is pressed in it
 
 
 def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Output:
-    """Draw how often the other one is named when a row or a head comes from the twin.
+    """Draw how often the other one is named when a row comes from the twin.
 
-    Where heads are silenced: how often the one meant is named, and in colours all three shares.
+    Without words: how often the one meant is named, and in colours all three shares.
     Alive, a number is hidden until the reader presses its place.
 
     Args:
@@ -68,10 +69,8 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
     alt = "The other one is named when this comes from the twin."
     note = "Each number: how often the other one is named. Grey: no difference."
     if not words:
-        alt = "The one meant, the other, a third word are named without these."
-        note = (
-            "Blue, and each number: the one meant is named. Orange: the other. Grey: a third word."
-        )
+        alt = "Shares of the one meant, the other, a third word."
+        note = "Blue, and each number: the one meant. Orange: the other. Grey: a third word."
     alt += f" {'; '.join(lines_told)}."
     board = "aa-exchange" + " aa-silenced" * (not words)
     still = f'<div class="{board}" role="img" aria-label="{escape(alt)}">{drawn}</div>'
@@ -90,7 +89,8 @@ def exchange(runs: Mapping[str, Runs], *, name: str, caption: str = "") -> Outpu
             for title, each in runs.items()
         ],
     }
-    lines, several = max(len(each.lines) for each in runs.values()), len(runs) > 1
+    lines = max(len(each.lines) for each in runs.values())
+    several = len(runs) > 1 or (not words and lines > 2)
     high = 40 * lines + 177 + 44 * several
     room = (high, high + 75)
     if not words:
@@ -105,8 +105,7 @@ def _cell(swap: Swap, silenced: bool) -> str:
         return f'<i style="{look}"><small>{escape(swap.name)}</small>{one:.2f}</i>'
     if not swap.answer:
         return '<i class="aa-alike"></i>'
-    head = f"{escape(swap.name)}: " * swap.name[0].isdigit()
-    return f'<i style="--share: {swap.shares[1]:.2f}">{head}{swap.shares[1]:.2f}</i>'
+    return f'<i style="--share: {swap.shares[1]:.2f}">{swap.shares[1]:.2f}</i>'
 
 
 def _word(word: str, twin: str) -> str:
