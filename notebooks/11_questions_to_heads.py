@@ -528,20 +528,20 @@ def on_the_way(model: nn.Module, asked: list) -> display.Runs:
     for name, patch, kept, weights in (
         ("untouched", [], [], own),
         ("1.1 patched", ["1.1"], [], own),
-        ("and 2.1’s look kept", ["1.1"], ["2.1"], own),
-        ("and 2.2’s look kept", ["1.1"], ["2.2"], own),
-        ("2.2’s look patched", [], ["2.2"], own[:, twins(asked)]),
+        ("1.1, 2.1’s look kept", ["1.1"], ["2.1"], own),
+        ("1.1, 2.2’s look kept", ["1.1"], ["2.2"], own),
+        ("2.2’s look alone", [], ["2.2"], own[:, twins(asked)]),
     ):
         patched = patched_heads(model, *patch, asked=asked)
         with patched, looking(model, *kept, weights=weights):
-            found = {"2.2 looks at": gaze(model, asked), "named": named(model, asked)}
+            found = {"2.2’s look": gaze(model, asked), "named": named(model, asked)}
         lines[name] = found
     return pressed(lines, asked, plain)._replace(joined=": ")
 
 
 # %% tags=["fold-input"]
 runs = {f"about {what}": on_the_way(model, sets[what]) for what in reversed(sets)}
-caption = "First model. Looks: the mean weights of the last word."
+caption = "First model. A look: the mean weights that the last word gives."
 display.exchange(runs, name="one-choice", caption=caption)
 
 # %% tags=["proof"]
@@ -773,7 +773,7 @@ print("✓ Said of who is feared, “sweet” calls up food, “fresh” a drink
 # </details>
 # <details name="lead"><summary>In two: 1.1 decides in the first, 2.1 in the second.</summary>
 #
-# So the winners said. It is one: the first.
+# So it seems while you count winners. It is one: the first.
 #
 # </details>
 # <details name="lead"><summary>In one.</summary>
@@ -889,8 +889,8 @@ print(
 )
 
 # %% [markdown]
-# In all five, the answer between two animals hangs on where layer 2 looks: keep both looks, and nearly all stay right, whatever
-# layer 1 says. In four, one head's look is enough, though not always that of 2.2. The fourth needs both.
+# In all five, the answer between two animals hangs on where layer 2 looks: keep both looks, and nearly all stay right, although
+# both heads of layer 1 come from the twin. In four, one head's look is enough, though not always that of 2.2. The fourth needs both.
 #
 # And *it* has its alibi in all five: blank it, and more than nine answers in ten stay right. About a thing, one row before
 # layer 2 turns as many: in four models that of *the*, in one that of the quality.

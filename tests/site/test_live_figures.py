@@ -1293,8 +1293,8 @@ def test_where_a_head_looks_and_what_is_named_then_are_those_of_python(visit):
             with heads.looking(model, "2.2", weights=own):
                 kept = heads.gaze(model, asked), heads.named(model, asked)
         assert kept[0] == pytest.approx(heads.gaze(model, asked), abs=1e-5)
-        for line, numbers in (("1.1 patched", free), ("and 2.2’s look kept", kept)):
-            for name, row in zip(("2.2 looks at", "named"), numbers, strict=True):
+        for line, numbers in (("1.1 patched", free), ("1.1, 2.2’s look kept", kept)):
+            for name, row in zip(("2.2’s look", "named"), numbers, strict=True):
                 act(frame, "button", f"{line}: {name}", "")
                 said = "the one meant {:.2f}, the other {:.2f}, a third word {:.2f}.".format(*row)
                 told = f"{line}: {name}. Of {len(asked)} questions: {said}"
