@@ -299,6 +299,16 @@ display.who_hears(
     ),
 )
 
+# %% [markdown]
+# Two ways write both words as they should: *transposed first*, and cut after 12 or after 24. But press the last *the* of sentence 2 in the
+# cut after 24: it hears all of sentence 1. A right word proves no wall.
+#
+# A cut after 2 is what you get when nobody turns `y` round: the code takes the 12 words for 12 sentences. A cut after 12
+# looks like the repair, and is the house of the cheese. This is the line that let it in: `y.reshape(b, n, e)`. No error tells you of either.
+#
+# **A reshape only cuts the row. A transpose changes the order in which it is read.** So transpose a sequence-first tensor where it comes in,
+# and once more where it goes out. [Try it](#cell-id=put-the-walls-right) on the house of the cheese.
+
 # %% tags=["proof"]
 assert world.REASONS["drank"][1] == LASTS
 assert {*LASTS} & {*world.REASONS["ate"][1]} == {"sweet"}
@@ -322,19 +332,6 @@ print(
     "✓ In all these houses, every word of the model hears what is green, and nothing else."
 )
 
-# %% [markdown]
-# A cut after 2 is what you get when nobody turns `y` round: the code takes the 12 words for 12 sentences. A cut after 12
-# looks like the repair, and is the house of the cheese. This is the line that let it in: `y.reshape(b, n, e)`. No error tells you of either.
-#
-# **A reshape only cuts the row. A transpose changes the order in which it is read.** So transpose a sequence-first tensor where it comes in,
-# and once more where it goes out:
-#
-# ```python
-# x = y.transpose(0, 1)          # (n, b, e) -> (b, n, e)
-# z = four_axes(x, x, x, h)      # (b, n, h * d)
-# z.transpose(0, 1)              # -> (n, b, h * d)
-# ```
-
 # %% tags=["proof"]
 for batch_first in (True, False):
     torchs = nn.MultiheadAttention(24, 4, bias=False, batch_first=batch_first).double()
@@ -350,9 +347,6 @@ print("✓ PyTorch's class gives the same in both layouts: outputs and gradients
 
 # %% [markdown] name="one-test-for-the-walls"
 # ## Ask each sentence alone
-#
-# One trap is left. Transpose the row and cut it after 24: both words are right. But press the last *the* of sentence 2: it hears all of sentence 1.
-# A right word proves no wall.
 #
 # Walls promise that each sentence, or **sample**, gets in the batch what it gets alone. So ask it alone:
 
@@ -403,7 +397,7 @@ def house(turn, back, split=split_heads, merge=merge_heads):
 STRAIGHT = TURNS["right"]
 HOUSES = {  # each takes its batch first, and returns it first
     **{name: house(*turns) for name, turns in TURNS.items()},
-    "around each pair": house(*cut(False, 2)),
+    "around each pair": house(lambda x: x.transpose(0, 1), lambda x, _: x.transpose(0, 1)),
     "wrong split": house(*STRAIGHT, lambda x, h: x.reshape(len(x), h, x.size(1), -1)),
     "wrong merge": house(
         *STRAIGHT, merge=lambda mixed: mixed.reshape(len(mixed), mixed.size(2), -1)
@@ -432,6 +426,22 @@ passed = {
     name: [passes(test, way) for test in tests.values()] for name, way in HOUSES.items()
 }
 caught(passed, [*tests])
+
+# %% [markdown]
+# *Around each pair* fails both tests: in the batch a word hears its twin, and alone only itself, so the first word does not
+# hear the last.
+
+# %% tags=["proof"]
+reasons = []
+for test in tests.values():
+    try:
+        test(HOUSES["around each pair"])
+    except AssertionError as error:
+        reasons.append(str(error))
+assert reasons == ["a sample hears the others", "the first row does not hear the last word"]
+print(
+    "✓ The tests name it: a sample hears the others, and the first row hears no last word."
+)
 
 # %% tags=["proof"]
 assert passed == {
@@ -481,39 +491,51 @@ print("✓ The new test finds the trap; the two find wrong splits, merges and wa
 
 # %% [markdown]
 # ## Exercises
+
+# %% [markdown] name="put-the-walls-right"
+# ### Put the walls right
 #
-# ### Follow a number
-#
-# *Easy, 2 minutes.* A recurrent network hands you `y`, sequence-first, with 5 words in each of 3
-# sentences and 24 features: (5, 3, 24). You bring `y` into four axes, `(b, h, n, d)`, with 4 heads
-# of width 6. Where does the number `y[4, 2, 11]` stand now? Write its index: four whole numbers,
-# all counted from 0.
+# *Easy, 2 minutes.* Here is the house of the cheese, as you would meet it in a code review: `y` is sequence-first, and every shape
+# is right. Mend it.
+
 
 # %% tags=["exercise"]
-my_index = (None, None, None, None)  # place in b, place in h, place in n, place in d
+def mended(y: Tensor, h: int) -> Tensor:
+    """Attend within each sentence; y is (n, b, h * d), and so is what it returns."""
+    n, b, e = y.shape
+    x = y.reshape(b, n, e)
+    z = four_axes(x, x, x, h)
+    return z.reshape(n, b, e)
+
 
 # %%
 from annotated_book import exercises
 
-exercises.batches.check_index(my_index)
+exercises.batches.check_mended(mended)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which number of `[4, 2, 11]` is the sentence, and which is the word?
+# Two of the lines only cut a row. What changes the order in which it is read?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The first head has the features 0 to 5. Which head has feature 11, and where in that head?
+# One on the way in, and one on the way out.
 #
 # </details>
 
-# %% tags=["solution"]
-my_index = (2, 1, 4, 5)
 
-exercises.batches.check_index.folded(my_index)
+# %% tags=["solution"]
+def mended(y: Tensor, h: int) -> Tensor:
+    """Attend within each sentence; y is (n, b, h * d), and so is what it returns."""
+    x = y.transpose(0, 1)      # (n, b, h * d) -> (b, n, h * d)
+    z = four_axes(x, x, x, h)  # (b, n, h * d)
+    return z.transpose(0, 1)   # (n, b, h * d)
+
+
+exercises.batches.check_mended.folded(mended)
 
 # %% [markdown]
 # ## What you have now

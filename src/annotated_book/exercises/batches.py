@@ -1,41 +1,57 @@
-"""Exercise of "Batches": follow a number."""
+"""Exercise of "Batches": an attention with its walls across, to mend."""
 
+from collections.abc import Callable
+
+import torch.nn.functional as F
 from torch import Tensor
 
-from annotated_book.exercises._exercise import Exercise
-from annotated_book.exercises._values import whole_numbers
+from annotated_attention import merge_heads, split_heads
+from annotated_book.exercises._exercise import Exercise, normal
+
+Turn = Callable[[Tensor, int, int], Tensor]
 
 
-def _which_index(answer: object, found: Tensor, right: Tensor) -> str:
-    """Name the first axis whose number is wrong."""
-    axis = int((found != right).nonzero()[0])
-    return (
-        "the first number is the sentence, the second of y's three.",
-        "the sentence is right. Head 0 has the features 0 to 5: which head has feature 11?",
-        "sentence and head are right. The third number is the word, the first of y's three.",
-        "all but the last are right. Where in its head, of width 6, does feature 11 stand?",
-    )[axis]
+def _attend(turn: Turn, back: Turn) -> Callable[[Tensor, int], Tensor]:
+    """Build an attention between two turns of the batch, each given n and b."""
+
+    def attend(y: Tensor, h: int) -> Tensor:
+        n, b, _ = y.shape
+        heads = split_heads(turn(y, n, b), h)
+        return back(merge_heads(F.scaled_dot_product_attention(heads, heads, heads)), n, b)
+
+    return attend
 
 
-check_index = Exercise(
-    name="my_index",
-    right=(2, 1, 4, 5),
-    praise=(
-        "right. The sentence comes first, feature 11 is the last of head 1, and the word stays "
-        "word 4."
-    ),
+def _transposed(x: Tensor, n: int, b: int) -> Tensor:
+    return x.transpose(0, 1)
+
+
+def _as_it_is(x: Tensor, n: int, b: int) -> Tensor:
+    return x
+
+
+check_mended = Exercise(
+    name="mended",
+    right=_attend(_transposed, _transposed),
+    praise="right, and so are the gradients: no sentence hears another.",
     wrong={
-        "you took the first axis of y for the batch. Sequence-first is (n, b, e).": (4, 1, 2, 5),
-        "you cut the features, and moved no axis: that is the place in (n, b, h, d).": (4, 2, 1, 5),
-        "the heads stand behind the words: that is the place in (b, n, h, d).": (2, 4, 1, 5),
-        "the heads stand in front of the batch: that is the place in (h, b, n, d).": (1, 2, 4, 5),
-        "you deal the features out to the heads in turn (head = feature % h). A head has "
-        "neighbours: the first d features belong to the first head.": (2, 3, 4, 2),
-        "that is where a straight reshape puts it. It mixes words; cut the features first, then "
-        "move the axes.": (2, 3, 2, 5),
-        "you count the heads from 1. Indices count from 0.": (2, 2, 4, 5),
-        "you count everything from 1. Indices count from 0.": (3, 2, 5, 6),
+        "the walls still stand across: each sentence hears others. A reshape only cuts the row "
+        "in which the words lie.": _attend(
+            lambda y, n, b: y.reshape(b, n, -1), lambda z, n, b: z.reshape(n, b, -1)
+        ),
+        "on the way in it is right. On the way out the reshape gives words what others have "
+        "found.": _attend(_transposed, lambda z, n, b: z.reshape(n, b, -1)),
+        "on the way out it is right. On the way in the reshape lets sentences hear each "
+        "other.": _attend(lambda y, n, b: y.reshape(b, n, -1), _transposed),
+        "nobody turns y round, so each word hears its twins in the other sentences, and no word of "
+        "its own.": _attend(_as_it_is, _as_it_is),
+        "the numbers are right, but batch-first. Turn them round once more on the way "
+        "out.": _attend(_transposed, _as_it_is),
+        "the heads attend in rooms without walls: all words of all sentences hear each other.": (
+            _attend(lambda y, n, b: y.reshape(1, n * b, -1), lambda z, n, b: z.reshape(n, b, -1))
+        ),
     },
-    run=whole_numbers(4, "an index of four"),
-    why=_which_index,
+    sizes=[{"n": 5, "b": 3, "h": 4, "d": 2}, {"n": 4, "b": 2, "h": 3, "d": 5}],
+    draw=lambda n, b, h, d: normal(y=(n, b, h * d)) | {"h": h},
+    shape="(n, b, h * d)",
 )
