@@ -187,7 +187,45 @@ def one_race(size: Size, mode: str) -> Contenders:
             made[f"{kind}: {name}"] = (call, function)
             made[f"{kind}: {name}, fast path off"] = (without_fast_path(call), function)
         made[f"{kind}: function"] = (function, call)
+    both = calls(theirs, attn_mask=block_future(n), is_causal=True, need_weights=False)
+    made["causal: class, fast path off, flag"] = (without_fast_path(both), made["causal: class"][0])
     return made
+
+
+def served(size: Size) -> Contenders:
+    """Attend in a padded batch of texts from half as long to as long as the longest.
+
+    Rows of padding are made zero, as one way does not compute them.
+    """
+    _, theirs = pair(size, "inference")
+    b, n, _, _ = size
+    half = n // 2
+    lengths = half + torch.arange(b) * 7 % b * (n - half) // max(b - 1, 1)
+    padding = block_padding(lengths, n)  # (b, n)
+
+    def emptied(attend: Contender) -> Contender:
+        return lambda x: attend(x).masked_fill(padding[..., None], 0)
+
+    def function(module: Any, x: Tensor, padding: Tensor) -> Tensor:
+        return bare(module, attn_mask=~padding[:, None, None])(x)
+
+    def by_length(x: Tensor) -> Tensor:
+        output = torch.zeros_like(x)
+        for rows in lengths.argsort().split(-(-b // 4)):
+            longest = int(lengths[rows].max())
+            output[rows, :longest] = function(theirs, x[rows, :longest], padding[rows, :longest])
+        return output
+
+    rounded = copy.deepcopy(theirs).bfloat16()
+    call = calls(theirs, key_padding_mask=padding, need_weights=False)
+    made = {
+        "class": call,
+        "class, fast path off": without_fast_path(call),
+        "function": lambda x: function(theirs, x, padding),
+        "function, by length": by_length,
+        "function, bfloat16": lambda x: function(rounded, x.bfloat16(), padding),
+    }
+    return like("class", {name: emptied(way) for name, way in made.items()})
 
 
 def _as_floats(seen: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by qu
 EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
 TURNS = 17  # rounds at least, of the cases that the chapter “Speed” shows
 ALONG = (32, 64, 128, 256, 512, 1024, 2048)  # tokens on the fast path and off it
+SERVED: Size = (16, 256, 512, 8)  # a server's batch, padded
 NEW = (128, 512, 2048)  # tokens of a prompt
 BEHIND = (16, 400, 2000)  # tokens that one more follows
 DTYPES = ("float32", "bfloat16")
@@ -48,7 +49,10 @@ def _speed(longest: Size) -> Iterator[Case]:
     """List what the chapter “Speed” shows, each in one race."""
     turns = partial(Case, mode=MODES[2], rounds=TURNS)
     build = partial(made.one_race, longest, MODES[2])
-    yield turns("one race", longest, build=build, baselines=("none: class", "none: function"))
+    bases = ("none: class", "none: function", "causal: class, fast path off")
+    yield turns("one race", longest, build=build, baselines=bases, parts=True)
+    build = partial(made.served, SERVED)
+    yield turns("served", SERVED, build=build, baselines=("class",), parts=True)
     for n in ALONG:
         size = (1, n, *longest[2:])
         build = partial(made.fast_path, size, MODES[2])

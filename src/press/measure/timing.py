@@ -1,5 +1,6 @@
 """Compare contenders, time them in turns, and report what they spend their time on."""
 
+import math
 import os
 import resource
 import statistics
@@ -16,6 +17,7 @@ from torch.utils.benchmark import Timer
 Contender = Callable[[Tensor], Tensor]  # of x, b x n x e, the output in the same shape
 Contenders = dict[str, tuple[Contender, Contender]]  # each with another that it must equal
 Size = tuple[int, int, int, int]  # of b, n, e and h
+Taken = list[tuple[str, list[int], float]]  # operation, shape of its first input, microseconds
 
 MODES = ("forward", "forward + backward", "inference")
 ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 3e-2}  # as a part of the result
@@ -23,6 +25,14 @@ ROUNDS = 7  # at least
 BLOCK = 0.01  # seconds that a contender has, at least, when it is its turn
 WATCHED = 5  # calls that are profiled, of which the quickest is kept
 OPERATIONS = 6  # kept of a profile
+PARTS = {  # of a call of attention, by operation
+    "projections": ("addmm", "mm", "_transform_bias_rescale_qkv"),
+    "products": ("bmm", "baddbmm"),
+    "softmax": ("_softmax", "_masked_softmax"),
+    "mask": ("masked_fill_", "where"),
+    "fused": ("_scaled_dot_product_flash_attention_for_cpu",),
+}
+LAYS = ("copy_", "fill_")  # a mask, where they write n x m numbers
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)  # what else tells it from other cases
     environment: dict[str, str] = field(default_factory=dict)  # of a process of its own, if any
     profiled: bool = True
+    parts: bool = False  # of attention: what share of the time each takes
     rounds: int | None = None  # at least, where it is not ``ROUNDS``
 
     def __str__(self) -> str:
@@ -102,7 +113,11 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "ratios": {base: _ratios(times, base) for base in case.baselines},
     }
     if case.profiled:
-        row["profile"] = {name: profiled(call) for name, call in made.items()}
+        seen = {name: quickest(call) for name, call in made.items()}
+        row["profile"] = {name: profiled(taken) for name, taken in seen.items()}
+        if case.parts:
+            scores = case.size[1] ** 2
+            row["parts"] = {name: parts(taken, scores) for name, taken in seen.items()}
     if case.environment:
         row["pages"] = {name: faults(call) for name, call in made.items()}
     return row
@@ -134,21 +149,50 @@ def _quartiles(numbers: Sequence[float]) -> list[float]:
     return [float(f"{x:.4g}") for x in statistics.quantiles(numbers, n=4, method="inclusive")]
 
 
-def profiled(call: Callable[[], None]) -> list[list[Any]]:
-    """Say which operations took most of a call's time, and their shares of it.
+def quickest(call: Callable[[], None]) -> Taken:
+    """Say how long each operation of a call took, apart for each shape that it was given.
 
     Of a few calls it is the quickest: of a single one, a disturbance would look like a part.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it says that it starts and stops
-    seen = list[dict[str, float]]()
+    seen = list[Taken]()
     for _ in range(WATCHED):
-        with profile(use_kineto=False) as watched:
+        with profile(use_kineto=False, record_shapes=True) as watched:
             call()
-        seen.append({x.key: x.self_cpu_time_total for x in watched.key_averages()})
-    taken = min(seen, key=lambda times: sum(times.values()))
-    first = sorted(taken, key=lambda name: -taken[name])[:OPERATIONS]
-    total = sum(taken.values()) or 1
-    return [[name.removeprefix("aten::"), round(taken[name] / total, 3)] for name in first]
+        seen.append(
+            [
+                (x.key.removeprefix("aten::"), (x.input_shapes or [[]])[0], x.self_cpu_time_total)
+                for x in watched.key_averages(group_by_input_shape=True)
+            ]
+        )
+    return min(seen, key=lambda taken: sum(time for *_, time in taken))
+
+
+def profiled(taken: Taken) -> list[list[Any]]:
+    """Say which operations took most of a call's time, and their shares of it."""
+    spent = dict[str, float]()
+    for name, _, time_taken in taken:
+        spent[name] = spent.get(name, 0) + time_taken
+    first = sorted(spent, key=lambda name: -spent[name])[:OPERATIONS]
+    total = sum(spent.values()) or 1
+    return [[name, round(spent[name] / total, 3)] for name in first]
+
+
+def parts(taken: Taken, scores: int) -> dict[str, float]:
+    """Say which share of its time a call spends on each part of attention, and on the rest.
+
+    Args:
+        taken: as from ``quickest``.
+        scores: how many numbers a mask has at least, n x m.
+    """
+    part_of = {name: part for part, names in PARTS.items() for name in names}
+    spent = dict.fromkeys([*PARTS, "rest"], 0.0)
+    for name, shape, time_taken in taken:
+        # Zeros of four axes, the first two 1, are where the mean of the heads' weights goes.
+        lays = name in LAYS and math.prod(shape) >= scores and shape[:2] != [1, 1]
+        spent["mask" if lays else part_of.get(name, "rest")] += time_taken
+    total = sum(spent.values()) or 1
+    return {part: round(time_taken / total, 3) for part, time_taken in spent.items()}
 
 
 def faults(call: Callable[[], None]) -> int:

@@ -33,6 +33,10 @@ def check(found, rounds):
         assert row.get("profile", {}).keys() == (names if case.profiled else set())
         for operations in row.get("profile", {}).values():
             assert 0 < sum(share for _, share in operations) <= 1.01
+        assert row.get("parts", {}).keys() == (names if case.parts else set())
+        for parts in row.get("parts", {}).values():
+            assert parts.keys() == {*timing.PARTS, "rest"}
+            assert 0.99 < sum(parts.values()) < 1.01
     assert [row["name"] for row in found["memory"]] == list(memory.WAYS)
 
 
@@ -61,6 +65,7 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (plan, "MASKS", ("none",)),  # below, each of them is compared
         (plan, "TURNS", 2),
         (plan, "ALONG", (5, 9)),
+        (plan, "SERVED", TINY),
         (plan, "NEW", (5, 7)),
         (plan, "BEHIND", (4,)),
         (plan, "REACH", (9, 3)),
@@ -94,6 +99,22 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
     with pytest.raises(SystemExit):
         command.main([])
     assert "what glibc does" in capsys.readouterr().err
+
+
+def test_a_copy_is_of_the_mask_where_it_is_as_large():
+    taken = [
+        ("mm", [5, 16], 3.0),
+        ("copy_", [2, 5, 5], 4.0),  # a mask
+        ("copy_", [5, 2], 1.0),  # heads
+        ("fill_", [1, 1, 5, 5], 1.0),  # where a mean goes
+        ("_softmax", [2, 5, 5], 1.0),
+    ]
+    found = timing.parts(taken, scores=25)
+    assert found.pop("projections") == 0.3
+    assert found.pop("mask") == 0.4
+    assert found.pop("rest") == 0.2
+    assert found == {"products": 0, "softmax": 0.1, "fused": 0}
+    assert timing.profiled(taken)[0] == ["copy_", 0.5]
 
 
 @pytest.mark.parametrize("weights", [True, False])
