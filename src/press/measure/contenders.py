@@ -29,6 +29,7 @@ from press.measure.timing import Contender, Contenders, Size
 LAYERS, VOCABULARY = 4, 4096  # of a language model
 READ = 2**28  # numbers, 1 GiB: caches of processors reach half of that
 SQUARE = 4096  # rows and columns of matrices that keep every core multiplying
+DROPPED = 1e-12  # so few that outputs are equal; drawn all the same
 SHARING = 4  # heads that share one head of keys and values
 
 
@@ -348,9 +349,14 @@ def kernels(size: Size) -> Contenders:
 
         return call
 
+    def dropping(x: Tensor) -> Tensor:
+        q = together(x)
+        return merged(F.scaled_dot_product_attention(q, q, q, dropout_p=DROPPED))
+
     ways |= {"learnt bias": biased(learnt), "learnt bias, detached": biased(learnt.detach())}
     names = list(ways)
     same = dict(zip(names[::2] + names[1::2], names[1::2] + names[::2], strict=True))
+    ways["dropout"], same["dropout"] = dropping, names[0]
     return {name: (way, ways[same[name]]) for name, way in ways.items()}
 
 
