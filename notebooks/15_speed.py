@@ -3,10 +3,11 @@
 #
 # *Why is my attention slow on a CPU, and what do I change?*
 #
-# *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# *7 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be. (The last button wakes when you have pressed the others.)
+# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be, and watch
+# which part shrinks. (Dashed: before your last press. Other buttons wake as you press.)
 
 # %% tags=["hide-input"]
 import os
@@ -29,17 +30,19 @@ from annotated_book.measured import find  # gives you the cases of a section
 
 warnings.filterwarnings("ignore", message=".*nested tensors is in prototype stage")
 MIDDLE = 1  # of the lower quartile, the median and the upper quartile
-RACES = ("one race", "fast path", "kernels", "twice as wide", "one query")
+RACES = ("one race", "fast path", "kernels", "twice as wide", "one query", "served")
 RUN = measured.origin("one race")
 assert {measured.origin(race)["cpu"] for race in RACES} == {RUN["cpu"]}
 MACHINE = "{cpu}, torch {torch}, {date:.10}".format(**RUN)
 THREADS = f"{RUN['threads']} thread" + "s" * (RUN["threads"] > 1)
 
-
 # %% tags=["hide-input"]
 (race,) = find("one race")
 took, per = race["milliseconds"], race["ratios"]
-shares = {way: dict(parts) for way, parts in race["profile"].items()}
+spent = {
+    way: {part: took[way][MIDDLE] * share for part, share in shares.items()}
+    for way, shares in race["parts"].items()
+}
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 KINDS = {
     "none": display.Given("", ""),
@@ -62,18 +65,16 @@ def by_mask(ways: dict) -> dict:
 
 
 # %% tags=["hide-input"]
-fused = {
-    mask: [way for way, parts in ways.items() if FUSED in parts]
-    for mask, ways in by_mask(shares).items()
-}
 caption = (
     "b = 1, width e = 512, h = 8. The function has the class's projections around it. "
     "Booleans and floats are scattered over (n, m), or drawn for every head. "
-    "Orange: step by step. Blue: the fused kernel. Medians, and grey lines from quartile "
-    f"to quartile, of one race of {race['rounds']} rounds; {THREADS} of {MACHINE}."
+    "Orange: step by step. Blue: products and softmax in one. Medians, and a grey line "
+    f"from quartile to quartile, of one race of {race['rounds']} rounds; "
+    "parts: their shares of the quickest of five profiled calls. "
+    f"{THREADS} of {MACHINE}. On your Linux machine: make bench, in this book's repository."
 )
 display.call_race(
-    KINDS, by_mask(took), fused, start="causal", name="which-call", caption=caption
+    KINDS, by_mask(took), by_mask(spent), start="causal", name="which-call", caption=caption
 )
 
 # %% [markdown]
@@ -86,11 +87,9 @@ display.call_race(
 # output, _ = attention(x, x, x, need_weights=False)  # returns None for the weights
 # ```
 #
-# The second line looks like a slip: who switches off a fast path to save time?
-#
-# To return no weights is not to make none. `nn.MultiheadAttention`, without a mask, takes 300 ms. Decline its weights, and it still takes
-# 295, too close to call: PyTorch's shortcut for such calls, the **fast path**, computes them all the same. Off the fast path, the class calls the function,
-# which makes none: 192.
+# The second line looks like a slip: who switches off a fast path to save time? But press `need_weights=False` alone, and every
+# part is still there. To return no weights is not to make none: PyTorch's shortcut for such calls, the **fast
+# path**, computes them all the same. Off it, the class calls the function, which makes none.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -112,41 +111,11 @@ low, _, high = per["none: class"]["none: class, weights"]
 assert low < 1 < high
 print("✓ As it comes, without weights, off the fast path, by the function: one output.")
 
-# %% [markdown]
-# The weights are n · m numbers for each head, for n queries and m keys. PyTorch's **fused kernel** never writes them into
-# memory. A slow call mostly writes them, or a mask as large:
-#
-# | it is slow because … | write instead |
-# |---|---|
-# | you [ask for weights](#cell-id=the-price-of-the-weights), as is the default of `nn.MultiheadAttention` | `need_weights=False`, as `nn.TransformerEncoderLayer` does for you; in evaluation the next line, too |
-# | without weights, the class takes its [fast path](#cell-id=the-fast-path), on a long sequence or with a boolean mask | switch it off |
-# | [booleans for every head](#cell-id=the-price-of-a-mask) become floats in each call | the floats, made once; or a mask for all heads |
-# | the class gets `attn_mask` and `key_padding_mask`, and makes of both a mask for every head | the function, with one `(b, 1, n, m)` |
-# | the fused kernel [refuses](#cell-id=which-kernel-runs) your heads | four axes, the last contiguous |
-# | it refuses a learnt bias, even under `no_grad()` | in evaluation, `bias.detach()` |
-# | on a CPU, training has dropout on the weights, 0.1 in PyTorch's layers by default | `self_attn.dropout = 0.0` |
-# | a model of `transformers` is `"eager"`, as it must be where you [want weights](../docs/messages.md#output-attentions) | `"sdpa"`, the default of `attn_implementation` |
-
-# %% tags=["proof"]
-from unittest import mock
-
-function, padded = F.scaled_dot_product_attention, torch.ones(2, 16).triu(15).bool()
-both = {"attn_mask": torch.ones(16, 16).triu(1).bool(), "key_padding_mask": padded}
-for given, made in (both, 2 * 8 * 16 * 16), ({"attn_mask": both["attn_mask"]}, 16 * 16):
-    with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
-        theirs.train()(x, x, x, need_weights=False, **given)
-    floats = asked_for.call_args.args[3]
-    assert floats.untyped_storage().nbytes() == 4 * made
-theirs.eval()
-assert (
-    theirs.merge_masks(*both.values(), x)[0].untyped_storage().nbytes() == 2 * 8 * 16 * 16
-)
-print("✓ Of two masks, the class makes one for every head.")
-
 # %% [markdown] name="the-price-of-the-weights"
 # ## Why do weights cost so much?
 #
-# This travels with the weights, and without them:
+# The weights are n · m numbers for each head, for n queries and m keys. Step by step, a call writes
+# as many scores and as many weights to memory. PyTorch's **fused kernel** writes neither:
 
 # %% tags=["hide-input"]
 drawing, axes = display.panels(620, 250, columns=2)
@@ -173,47 +142,45 @@ caption = (
 display.finish(drawing, name="traffic", alt=alt, caption=caption)
 
 # %% [markdown]
-# The fused kernel takes a block of keys at a time, keeps a running sum, and forgets each block in the
+# It takes a block of keys at a time, keeps a running sum, and forgets each block in the
 # processor. This is FlashAttention [[Dao et al.](../docs/references.md#dao-2022)]; you build one in
 # [Tiles](23_tiles.ipynb). It saves memory even more than time: without its weights, and without dropout,
 # [the book's class](07_multihead_attention.ipynb) trains on 2,048 tokens in a tenth of the memory, and on 4,096 in a twentieth.
 #
-# On a CPU, travel is not even the larger part. Each call asks for new memory, here 134 MB<!-- setting --> for the weights, and the system
-# clears each page of it when it is first touched. One softmax of this size takes 111<!-- quoted --> ms into new memory, and
-# 34<!-- quoted --> into memory that is kept, `torch.softmax(scores, -1, out=kept)`. PyTorch keeps a GPU's memory between calls, so there the travel is what counts.
+# On a CPU, travel is not all. In the first figure, choose the mask *none*, release the buttons, and press *fast path off* alone: the
+# softmax of the same scores takes four times as long. Why?
 #
-# Which limit is yours? Make the heads twice as wide: that is twice the arithmetic, and as many thick arrows. A call that
-# takes twice as long is **compute-bound**. One that takes hardly longer is bound by something else, mostly by memory (**memory-bound**): its travel or, as here, its clearing. Fewer FLOPs would not help it.
-
-# %% tags=["hide-input"]
-(wide,) = find("twice as wide")
-(one,) = find("one query")
-doubled = {x: [wide["ratios"][x][f"{x}, 2 d"][MIDDLE]] for x in ("fused", "step by step")}
-title = "Heads twice as wide: times the time, n = 2,048"
-display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
-
-# %% [markdown]
-# Fused, attention is nearly compute-bound. Step by step, it is not.
+# <details name="softmax"><summary>Python is slow.</summary>
 #
-# While a model writes, each call has **one query**. Its weights are one row for each head, and cost little.
-# `nn.MultiheadAttention` is dear all the same: it keeps no keys and values, so it projects the whole text anew. A
-# [cache](21_cache.ipynb) keeps them:
-
-# %% tags=["hide-input"]
-ways = {
-    "keys kept, the function": "fused",
-    "keys kept, weights step by step": "step by step",
-    "the class, all tokens anew": "class",
-}
-decode = {name: [one["milliseconds"][way][MIDDLE]] for name, way in ways.items()}
-title = "One query behind 2,047 tokens"
-display.show(decode, columns=["ms"], decimals=".1f", corner="a call", title=title)
+# Not that slow. What Python does for a call takes no longer at 2,048 tokens than at 32.
+#
+# </details>
+# <details name="softmax"><summary>It writes them into new memory.</summary>
+#
+# Right. On the fast path, the softmax overwrites the scores. Off it, each call asks for 134 MB<!-- setting --> more, and the
+# system clears every page of it when it is first touched. (PyTorch keeps a GPU's memory between calls; there, travel is what counts.)
+#
+# </details>
+# <details name="softmax"><summary>It is taken for each head.</summary>
+#
+# So it is either way: the weights of all eight heads are made.
+#
+# </details>
 
 # %% tags=["proof"]
-slower = [wide["ratios"][x][f"{x}, 2 d"] for x in ("fused", "step by step")]
-assert slower[0][0] > 1.5 > slower[1][2]
-assert one["ratios"]["fused"]["step by step"][MIDDLE] < 1.5
-assert one["ratios"]["fused"]["class"][0] > 5
+slow, quick = (
+    spent[f"none: class, weights{x}"]["softmax"] for x in (", fast path off", "")
+)
+assert 3.5 < slow / quick < 4.5
+x = torch.randn(2, 16, 48)
+for fast, inputs in ((True, 4), (False, 3)):  # the fourth is where to write
+    torch.backends.mha.set_fastpath_enabled(fast)
+    with torch.no_grad(), torch.profiler.profile(record_shapes=True) as ran:
+        theirs(x, x, x)
+    torch.backends.mha.set_fastpath_enabled(True)
+    shapes = [op.input_shapes for op in ran.events() if op.name == "aten::_softmax"]
+    assert [len(given) for given in shapes] == [inputs]
+    assert not fast or shapes[0][0] == shapes[0][3]
 peaks = {row["name"]: row for row in measured.load()["memory"]}
 two, four = zip(
     *(peaks[name]["bytes"][:2] for name in ("final class, weights", "final class"))
@@ -225,11 +192,152 @@ assert four[0] / two[0] > 3.7
 assert four[1] / two[1] < 2.1
 print("✓ Twice the tokens: with weights nearly four times the memory, without them twice.")
 
+# %% [markdown] name="the-price-of-a-mask"
+# ## What does a mask cost?
+#
+# Off the fast path, it costs little: press *need_weights=False* and *fast path off*, and change the mask from *none* to *booleans*. Release *fast
+# path off*, and the same mask nearly doubles the call. Which part does it cost?
+#
+# <details name="masked"><summary>The mask: it has to be laid over every head.</summary>
+#
+# That is a small part, as the figure shows.
+#
+# </details>
+# <details name="masked"><summary>The softmax.</summary>
+#
+# Right. Under a mask the fast path takes another softmax, which takes ten times as long.
+#
+# </details>
+# <details name="masked"><summary>The products.</summary>
+#
+# No. Step by step, all of them are computed, with a mask and without.
+#
+# </details>
+#
+# A causal mask forbids nearly half of the scores, but only its **flag** lets the kernel skip them. The function takes the flag
+# alone. PyTorch's class wants the mask, too: with `is_causal=True` beside it, a call off the fast path takes two thirds of the time.
+#
+# > **Pitfall.** With the flag alone, `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees
+# > the future. Pass the mask, and the flag beside it only if it is [the square causal
+# > one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides).
+#
+# The kernel takes no booleans: PyTorch makes floats of them, in each call anew. Choose *every head* and call the function:
+# *the mask* takes a quarter of the time. So **make the floats yourself, once**. As floats, a bias for every head, such as ALiBi's, goes to the
+# kernel as it is, on four axes: `bias[None]` if yours is (h, n, m). And of two masks, `attn_mask` and `key_padding_mask`, the class makes
+# one for every head; call the function with one `(b, 1, n, m)`.
+
+
+# %% tags=["hide-input"]
+def module(h: int = 8, batch_first: bool = True, **options) -> nn.MultiheadAttention:
+    """Make PyTorch's class, ready for evaluation."""
+    return nn.MultiheadAttention(48, h, batch_first=batch_first, **options).eval()
+
+
+FAST = "_native_multi_head_attention"
+x, hidden = torch.randn(2, 16, 48), torch.ones(16, 16).triu(1).bool()
+floats = torch.zeros(16, 16).masked_fill(hidden, -torch.inf)
+
+
+def operations(
+    attention, x, key=None, fast: bool = True, grad: bool = False, **options
+) -> set[str]:
+    """Name what a call runs, on the fast path where it can be, or off it."""
+    key = x if key is None else key
+    torch.backends.mha.set_fastpath_enabled(fast)
+    with torch.set_grad_enabled(grad), torch.profiler.profile() as ran:
+        attention(x, key, key, **options)
+    torch.backends.mha.set_fastpath_enabled(True)
+    return {op.name.removeprefix("aten::") for op in ran.events()}
+
+
+# %% tags=["proof"]
+off = {"fast": False, "need_weights": False}
+for given in ({}, {"attn_mask": hidden}, {"key_padding_mask": hidden[[0, 8]]}):
+    ran = operations(module(), x, need_weights=False, **given)
+    assert {"_softmax", "_masked_softmax"} & ran > set()
+    assert FAST in ran - {FUSED} == ran
+    learning = operations(module().train(), x, grad=True, need_weights=False, **given)
+    assert FUSED in learning - {FAST} == learning
+for other in (module(bias=False), module(h=3), module(batch_first=False), module().train()):
+    assert FAST not in operations(other, x, need_weights=False)
+assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
+assert FAST not in operations(module(), x, x.clone(), need_weights=False)
+assert FUSED not in operations(
+    module(dropout=0.1).train(), x, grad=True, need_weights=False
+)
+assert nn.TransformerEncoderLayer(48, 8).self_attn.dropout == 0.1
+assert FUSED in operations(module(), x, **off)
+assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
+print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
+
+# %% tags=["proof"]
+from unittest import mock
+
+function, padded = F.scaled_dot_product_attention, torch.ones(2, 16).triu(15).bool()
+both = {"attn_mask": torch.ones(16, 16).triu(1).bool(), "key_padding_mask": padded}
+for given, made in (both, 2 * 8 * 16 * 16), ({"attn_mask": both["attn_mask"]}, 16 * 16):
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
+        theirs.train()(x, x, x, need_weights=False, **given)
+    floats = asked_for.call_args.args[3]
+    assert floats.untyped_storage().nbytes() == 4 * made
+theirs.eval()
+assert (
+    theirs.merge_masks(*both.values(), x)[0].untyped_storage().nbytes() == 2 * 8 * 16 * 16
+)
+print("✓ Of two masks, the class makes one for every head.")
+
+# %% tags=["proof"]
+ours = MultiheadAttention(48, 8, batch_first=True).eval()
+ours.load_state_dict(theirs.state_dict())
+torch.set_autocast_enabled("cuda", True)  # a switch, which no call here obeys but the class
+assert FAST not in operations(module(), x, need_weights=False)
+torch.set_autocast_enabled("cuda", False)
+causal = {"is_causal": True, "need_weights": False}
+with torch.no_grad():
+    unmasked = theirs(x, x, x, need_weights=False)[0]
+    masked = theirs(x, x, x, attn_mask=hidden, **causal)[0]
+    torch.testing.assert_close(ours(x, x, x, **causal)[0], masked)
+    torch.testing.assert_close(theirs(x, x, x, **causal)[0], unmasked)
+    assert not torch.allclose(masked, unmasked)
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.testing.assert_close(theirs(x, x, x, attn_mask=hidden, **causal)[0], masked)
+    refused = ""
+    try:
+        theirs(x, x, x, **causal)
+    except RuntimeError as error:
+        refused = str(error)
+    assert refused.startswith("Need attn_mask if specifying the is_causal hint")
+    torch.backends.mha.set_fastpath_enabled(True)
+assert FUSED in operations(module(), x, attn_mask=hidden, fast=False, **causal)
+assert FAST in operations(module(), x)  # with weights
+print(
+    "✓ On the fast path, the flag alone gives the output without a mask; off it, an error."
+)
+
+# %% tags=["proof"]
+masked, plain = (spent[f"{mask}: class"] for mask in ("booleans", "none"))
+assert 9 < masked["softmax"] / plain["softmax"] < 11
+assert masked["mask"] < masked["softmax"] / 5
+assert 1.6 < per["none: class"]["booleans: class"][0] < 2
+off_path = {mask: spent[f"{mask}: class, fast path off"] for mask in ("none", "booleans")}
+assert sum(off_path["booleans"].values()) < 1.15 * sum(off_path["none"].values())
+assert (
+    abs(
+        per["causal: class, fast path off"]["causal: class, fast path off, flag"][1] - 2 / 3
+    )
+    < 0.05
+)
+assert abs(race["parts"]["every head: function"]["mask"] - 1 / 4) < 0.03
+assert race["parts"]["every head, floats: function"]["mask"] == 0
+dear = [per["none: function"][f"every head{x}: function"] for x in ("", ", floats")]
+assert dear[0][0] > dear[1][2]
+print("✓ The mask's cost on the fast path is its softmax, and off it next to nothing.")
+
 # %% [markdown] name="the-fast-path"
 # ## When does the fast path run?
 #
-# The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too, and goes
-# step by step. Up to how many tokens is it faster, on our machine and without weights?
+# The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too. Up to how many
+# tokens is it faster, on our machine and without weights?
 #
 # <details name="short"><summary>About 1,000</summary>
 #
@@ -282,11 +390,9 @@ for n, ratios in curve.items():
 print("✓ Without a mask, even up to 128 tokens, then slower; with one, slower from 64 on.")
 
 # %% [markdown]
-# Are you on it? It takes calls in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there
-# are biases, and queries, keys and values are one tensor. A mask of floats keeps a call off it. The switch is
-# for the whole program, `nn.TransformerEncoder` included, whose layer on the fast path [misreads finite masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats).
-# One thing you lose: given `src_key_padding_mask`, that encoder on its fast path leaves the padding out, and off it computes the padding, too. With a
-# batch that is mostly padding, measure both.
+# A call is on it in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there are biases, queries,
+# keys and values are one tensor, and no mask is of floats. The switch is for the whole program, `nn.TransformerEncoder`
+# included, whose layer on the fast path [misreads finite masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats).
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -309,11 +415,6 @@ def why_not(attention: nn.MultiheadAttention) -> str:
 
 
 # %% tags=["hide-input"]
-def module(h: int = 8, batch_first: bool = True, **options) -> nn.MultiheadAttention:
-    """Make PyTorch's class, ready for evaluation."""
-    return nn.MultiheadAttention(48, h, batch_first=batch_first, **options).eval()
-
-
 said = {"model.eval(), and nothing else": [why_not(module())]}
 with torch.no_grad():
     said |= {
@@ -330,44 +431,55 @@ for words in said.values():
     words[0] = words[0].partition(" weights or")[0]
 display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 
+# %% [markdown]
+# <!-- /deeper -->
+
+# %% [markdown] name="which-limit"
+# ## Which limit is yours?
+#
+# Make the heads twice as wide: that is twice the arithmetic, and as many scores. A call that
+# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, by travel or by clearing: fewer FLOPs would not help it.
+
+# %% tags=["hide-input"]
+(wide,) = find("twice as wide")
+doubled = {x: [wide["ratios"][x][f"{x}, 2 d"][MIDDLE]] for x in ("fused", "step by step")}
+title = "Heads twice as wide: times the time, n = 2,048"
+display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
+
+# %% [markdown]
+# Fused, attention is nearly compute-bound. In two more cases, the waste is not in the scores:
+#
+# - **While a model writes**, each call has one query. `nn.MultiheadAttention` keeps no keys and values, so it projects the whole
+#   text anew. A [cache](21_cache.ipynb) keeps them.
+# - **A server's batch**, say 16 texts of 128 to 256 tokens<!-- setting -->, padded: with the function, projections take seven tenths of the time.
+#   What helps is less padding and 16 bits. (Told of padding, an `nn.TransformerEncoder` leaves it out, on the fast path alone.)
+
+# %% tags=["hide-input"]
+(one,), (batch,) = find("one query"), find("served")
+projecting = batch["parts"]["function"]["projections"]
+ways = {
+    "class, fast path off": "fast path off",
+    "function": "by the function",
+    "function, by length": "… texts of like length together",
+    "function, bfloat16": "… in 16 bits, padded",
+}
+helped = {
+    "one query, keys kept": [1 / one["ratios"]["fused"]["class"][MIDDLE]],
+} | {
+    f"the batch, {name}": [batch["ratios"]["class"][way][MIDDLE]]
+    for way, name in ways.items()
+}
+title = f"Time ÷ the class's, no weights; projections in the function: {projecting:.0%}"
+display.show(helped, columns=["time"], decimals=".2f", corner="a change", title=title)
+
 # %% tags=["proof"]
-FAST = "_native_multi_head_attention"
-x, hidden = torch.randn(2, 16, 48), torch.ones(16, 16).triu(1).bool()
-floats = torch.zeros(16, 16).masked_fill(hidden, -torch.inf)
-
-
-def operations(
-    attention, x, key=None, fast: bool = True, grad: bool = False, **options
-) -> set[str]:
-    """Name what a call runs, on the fast path where it can be, or off it."""
-    key = x if key is None else key
-    torch.backends.mha.set_fastpath_enabled(fast)
-    with torch.set_grad_enabled(grad), torch.profiler.profile() as ran:
-        attention(x, key, key, **options)
-    torch.backends.mha.set_fastpath_enabled(True)
-    return {op.name.removeprefix("aten::") for op in ran.events()}
-
-
-off = {"fast": False, "need_weights": False}
-for given in ({}, {"attn_mask": hidden}, {"key_padding_mask": hidden[[0, 8]]}):
-    ran = operations(module(), x, need_weights=False, **given)
-    assert {"_softmax", "_masked_softmax"} & ran > set()
-    assert FAST in ran - {FUSED} == ran
-    learning = operations(module().train(), x, grad=True, need_weights=False, **given)
-    assert FUSED in learning - {FAST} == learning
-for other in (module(bias=False), module(h=3), module(batch_first=False), module().train()):
-    assert FAST not in operations(other, x, need_weights=False)
-assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
-assert FAST not in operations(module(), x, x.clone(), need_weights=False)
-assert FUSED not in operations(
-    module(dropout=0.1).train(), x, grad=True, need_weights=False
-)
-assert nn.TransformerEncoderLayer(48, 8).self_attn.dropout == 0.1
-assert FUSED in operations(module(), x, **off)
-assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
-print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
-
-# %% tags=["proof"]
+slower = [wide["ratios"][x][f"{x}, 2 d"] for x in ("fused", "step by step")]
+assert slower[0][0] > 1.5 > slower[1][2]
+assert one["ratios"]["fused"]["step by step"][MIDDLE] < 1.5
+assert one["ratios"]["fused"]["class"][0] > 5
+assert abs(projecting - 0.7) < 0.05
+times = [batch["ratios"]["class"][way] for way in ways]
+assert all(a[0] > b[2] for a, b in itertools.pairwise(times))
 encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(48, 8, batch_first=True), 1)
 for fast in (True, False):
     given = {"grad": False, "src_key_padding_mask": hidden[[0, 8]]}
@@ -375,76 +487,12 @@ for fast in (True, False):
         lambda x, *_, **kwargs: encoder.eval()(x, **kwargs), x, fast=fast, **given
     )
     assert ("_nested_tensor_from_mask" in ran) == fast
-print("✓ Told of padding, the encoder packs its words on the fast path, and not off it.")
-
-# %% [markdown]
-# <!-- /deeper -->
-
-# %% [markdown] name="the-price-of-a-mask"
-# ## What does a mask cost?
-#
-# A causal mask forbids nearly half of the scores. Told by its flag, the function skips blocks of keys in the future: 141 ms,
-# against 187 without a mask. The class on its fast path computes every score first, and takes another softmax for a mask, a slow one: 591
-# ms, against 295. With the class, keep your booleans, and switch the path off: 224. Scattered over (n, m), they take the class 568 on it, and off it
-# 218.
-#
-# For the function, the dearest are booleans for every head. The kernel takes no booleans. PyTorch makes floats of them, in each call anew, and here they are as many
-# as the weights: 324, against 207 with the floats themselves. So, for the function, **make the floats yourself, once**. As floats, a mask for every head, such as ALiBi's, goes to the fused kernel as it
-# is. It needs four axes: `bias[None]` if yours is (h, n, m).
-#
-# > **Pitfall.** Where n = m, `is_causal=True` alone is right in `F.scaled_dot_product_attention` and in this book's class. With it alone,
-# > `nn.MultiheadAttention` raises an error, or, on the fast path, ignores it: every token sees the future. Pass the mask,
-# > and the flag beside it only if it is [the square causal one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides):
-# > `attention(x, x, x, attn_mask=blocked, is_causal=True, need_weights=False)`.
-
-
-# %% tags=["proof"]
-ours = MultiheadAttention(48, 8, batch_first=True).eval()
-ours.load_state_dict(theirs.state_dict())
-torch.set_autocast_enabled("cuda", True)  # a switch, which no call here obeys but the class
-assert FAST not in operations(module(), x, need_weights=False)
-torch.set_autocast_enabled("cuda", False)
-causal = {"is_causal": True, "need_weights": False}
-with torch.no_grad():
-    unmasked = theirs(x, x, x, need_weights=False)[0]
-    masked = theirs(x, x, x, attn_mask=hidden, **causal)[0]
-    torch.testing.assert_close(ours(x, x, x, **causal)[0], masked)
-    torch.testing.assert_close(theirs(x, x, x, **causal)[0], unmasked)
-    assert not torch.allclose(masked, unmasked)
-    torch.backends.mha.set_fastpath_enabled(False)
-    torch.testing.assert_close(theirs(x, x, x, attn_mask=hidden, **causal)[0], masked)
-    refused = ""
-    try:
-        theirs(x, x, x, **causal)
-    except RuntimeError as error:
-        refused = str(error)
-    assert refused.startswith("Need attn_mask if specifying the is_causal hint")
-    torch.backends.mha.set_fastpath_enabled(True)
-assert FUSED in operations(module(), x, attn_mask=hidden, fast=False, **causal)
-assert FAST in operations(module(), x)  # with weights
-print(
-    "✓ On the fast path, the flag alone gives the output without a mask; off it, an error."
-)
-
-# %% tags=["proof"]
-assert abs(shares["causal: class"]["_masked_softmax"] - 2 / 5) < 0.05
-assert shares["none: class"]["_softmax"] < 0.1
-assert 1.6 < per["none: class"]["causal: class"][0] < 2
-assert per["none: function"]["causal: function"][2] < 1
-assert per["none: class"]["booleans: class, fast path off"][2] < 1
-assert shares["every head: function"]["where"] > 0.2
-assert "where" not in shares["every head, floats: function"]
-dear = [per["none: function"][f"every head{x}: function"] for x in ("", ", floats")]
-assert dear[0][0] > dear[1][2]
-assert dear[0][0] > per["none: function"]["booleans: function"][2]
-assert dear[1][0] < per["none: function"]["floats: function"][MIDDLE] < dear[1][2]
-print("✓ Each comparison comes out the same at both quartiles.")
+print("✓ Each line of the batch is faster than the one before it, at both quartiles.")
 
 # %% [markdown] name="which-kernel-runs"
 # ## When does the fused kernel refuse?
 #
-# You call `F.scaled_dot_product_attention` yourself, and it is slow. Where the fused kernel refuses
-# a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
+# Where the fused kernel refuses a call, PyTorch goes step by step without a word. Allow that kernel alone, and it has to say why:
 
 # %% tags=["fold-input"]
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -470,40 +518,36 @@ def refusal(q, k, v, **options) -> str:
 q = torch.randn(1, 16, 8, 64).transpose(1, 2)  # heads, cut as is usual
 strided = torch.randn(1, 16, 64, 8).permute(0, 3, 1, 2)
 learnt = torch.zeros(1, 8, 16, 16, requires_grad=True)
-layouts = {
-    "(b, h, n, d)": q,
-    "(b * h, n, d)": q.flatten(0, 1),
-    "cut as (b, n, d, h)": strided,
-    "cut so, then contiguous": strided.contiguous(),
-}
 usual = "(b, n, h, d).transpose(1, 2)"
-named = [usual, "(b · h, n, d)", "cut as (b, n, d, h)", "… then .contiguous()"]
+layouts = {
+    usual: q,
+    "(b · h, n, d)": q.flatten(0, 1),
+    "cut as (b, n, d, h)": strided,
+}
+answers = {name: refusal(x, x, x) for name, x in layouts.items()}
+answers["learnt bias"] = refusal(q, q, q, attn_mask=learnt)
+answers["dropout_p=0.1"] = refusal(q, q, q, dropout_p=0.1)
 ratios = find("kernels")[0]["ratios"]["(b, h, n, d)"]
-spent = {layout: f"{times[MIDDLE]:.1f}" for layout, times in ratios.items()}
-answers = {
-    name: [refusal(x, x, x), spent.get(layout, "1.0")]
-    for name, (layout, x) in zip(named, layouts.items())
-}
-biases = {"learnt bias": learnt, "learnt bias, detached": learnt.detach()}
-for name, bias in biases.items():
-    answers[name] = [refusal(q, q, q, attn_mask=bias), spent[name]]
-answers |= {
-    "dropout_p=0.1": [refusal(q, q, q, dropout_p=0.1), ""],
-    "values of another width": [refusal(q, q, q[..., :32]), ""],
-}
-for words in answers.values():
-    short = words[0].partition(" Got ")[0].partition(", but got")[0]
-    words[0] = short.replace("  ", " ") or "(nothing)"
+refused = ["(b * h, n, d)", "cut as (b, n, d, h)", "learnt bias", "dropout"]
+times = [1.0, *(ratios[name][MIDDLE] for name in refused)]
+mended = ["cut so, then contiguous", "learnt bias, detached"]
+then = [None, 1.0, *(ratios[name][MIDDLE] for name in mended), 1.0]
+write = ["", "q.unflatten(0, (b, h))", "q.contiguous()", "bias.detach()", "dropout_p=0.0"]
+for name, time, instead, after in zip(list(answers), times, write, then):
+    short = answers[name].partition(" Got ")[0].partition(", but got")[0]
+    answers[name] = [short.replace("  ", " ") or "(nothing)", time, instead, after]
 title = "time: the first row is 1; n = 2,048"
-columns = ["PyTorch says", "time"]
-display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
+columns, decimals = (
+    ["PyTorch says", "time", "write instead", "then"],
+    ("<", ".1f", "<", ".1f"),
+)
+display.show(answers, columns=columns, decimals=decimals, corner="a call", title=title)
 
 # %% [markdown]
-# A copy costs little, and a refusal much. Cut as (b, n, d, h), the d numbers of a
-# head lie h places apart, and the kernel wants them side by side: write `.contiguous()`. Three axes are refused, whatever they hold: write
-# `q.unflatten(0, (b, h))`, or `q[None]` for one sequence. A learnt bias is refused without a reason, and
-# `torch.no_grad()` is no help: what counts is the bias's own `requires_grad`. Fewer heads of keys than of queries are taken, with
-# `enable_gqa=True` ([Fewer keys](22_fewer_keys.ipynb)).
+# A copy costs little, and a refusal much. A learnt bias is refused even under `torch.no_grad()`: what counts is
+# its own `requires_grad`. PyTorch's layers drop a tenth of the weights by default, so on a CPU none of them is
+# fused in training: set `self_attn.dropout = 0.0` if you can. A model of `transformers` asks for the kernel unless it is `"eager"`, as it
+# must be where you [want weights](../docs/messages.md#output-attentions).
 
 # %% tags=["proof"]
 added = torch.zeros(16, 16)
@@ -537,16 +581,16 @@ for x in layouts.values():
 assert "dtype" in refusal(q, q, q, attn_mask=added.long())
 print("✓ It refuses these five, and takes the flag, floats, and floats made of booleans.")
 
-# %% [markdown]
+# %% [markdown] name="did-it-help"
 # ## How do I know that it helped?
 #
-# First assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
+# Assert that both versions give the same output. Warm up. Fix the number of threads: `torch.utils.benchmark.Timer`
 # uses one unless you pass `num_threads`. A GPU returns before its work is done: call `torch.cuda.synchronize()` before you
 # read the clock.
 #
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
 # round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. Of five,
-# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty. (`make bench`, in this book's repository, runs this page's races on your Linux machine.)
+# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty.
 
 
 # %% tags=["proof"]
@@ -568,18 +612,14 @@ print("✓ All outcomes of five rounds, counted one by one, give three of eight.
 # %% [markdown] name="and-on-a-gpu"
 # ## What changes on a GPU?
 #
-# No GPU was measured here. This stands in PyTorch's code, read mask by mask, for calls without weights:
+# No GPU was measured here; this stands in PyTorch's code, for calls without weights.
 #
-# | mask | FlashAttention | the memory-efficient kernel | the class's fast path |
-# |---|---|---|---|
-# | none | takes it | takes it | has a fused kernel: leave it on |
-# | the causal flag alone | takes it | takes it | ignores it |
-# | any `attn_mask` or `key_padding_mask` | refuses it | takes it | goes step by step: switch it off |
+# - Without a mask, the class's fast path has a fused kernel: leave it on. With any mask it goes step by step: switch it off.
+# - FlashAttention wants 16 bits, and no mask but the causal flag. What it refuses goes to the memory-efficient kernel, which is fused as well.
+# - On an H100 or a B200, PyTorch 2.11 and later asks cuDNN's kernel first, which wants 16 bits and takes masks ([why](https://github.com/huggingface/transformers/pull/48163); it can give [NaN](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients)).
 #
-# FlashAttention wants 16 bits as well, and float32 gets the other kernel. So a refusal need not mean step by step. Under `torch.autocast("cuda")` no call is on the fast path. On an H100 or a B200,
-# PyTorch 2.11 and later asks cuDNN's fused kernel first, which wants 16 bits and takes masks ([why](https://github.com/huggingface/transformers/pull/48163); it can give [NaN](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients)). Sources:
-# [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
-# path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu).
+# Sources: [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
+# path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu). Under `torch.autocast("cuda")` no call is on the fast path.
 
 # %% [markdown]
 # ## Exercises

@@ -153,6 +153,7 @@ def blocks(data):
 
 def call_race(data):
     took, names = measured.find("one race")[0], [name for name, *_ in data["masks"]]
+    path_off = "torch.backends.mha.set_fastpath_enabled(False)\n"
     for done, mask, way, code in [
         (None, "causal", "class, weights", "attention(x, x, x, attn_mask=future)"),
         (
@@ -162,27 +163,41 @@ def call_race(data):
         (
             ("button", "fast path off", ""),
             *("causal", "class, fast path off"),
-            "torch.backends.mha.set_fastpath_enabled(False)\n"
-            "attention(x, x, x, attn_mask=future, need_weights=False)",
+            path_off + "attention(x, x, x, attn_mask=future, need_weights=False)",
+        ),
+        (
+            ("button", "is_causal=True, too", ""),
+            *("causal", "class, fast path off, flag"),
+            path_off + "attention(x, x, x, attn_mask=future, is_causal=True, need_weights=False)",
+        ),
+        (
+            ("combobox", "mask", str(names.index("booleans"))),  # takes no flag
+            *("booleans", "class, fast path off"),
+            path_off + "attention(x, x, x, attn_mask=hide, need_weights=False)",
         ),
         (
             ("button", "call the function", ""),
-            *("causal", "function", "F.scaled_dot_product_attention(q, k, v, is_causal=True)"),
+            *("booleans", "function", "F.scaled_dot_product_attention(q, k, v, attn_mask=~hide)"),
         ),
         (
-            ("combobox", "mask", str(names.index("none"))),
-            *("none", "function", "F.scaled_dot_product_attention(q, k, v)"),
+            ("combobox", "mask", str(names.index("causal"))),
+            *("causal", "function", "F.scaled_dot_product_attention(q, k, v, is_causal=True)"),
         ),
     ]:
         all_times = {x: t[1] for x, t in took["milliseconds"].items() if x.startswith(f"{mask}:")}
         middle, best = round(all_times[f"{mask}: {way}"]), round(min(all_times.values()))
-        fused = "flash" in str(took["profile"][f"{mask}: {way}"])
-        ran = "the fused kernel runs" if fused else "step by step, all weights are made"
-        end = "Nothing here is clearly faster." * (way == "function")
-        said = f"{mask}: {middle} ms; {ran}. {end}"
+        shares = took["parts"][f"{mask}: {way}"].values()
+        spent = [round(all_times[f"{mask}: {way}"] * share) for share in shares]
+        parts = [name for name, _ in data["parts"]]
+        end = "Nothing here is clearly faster." * (middle <= 1.1 * best)
+        largest = parts[spent.index(max(spent))]
+        said = f"{mask}: {middle} ms; largest: {largest}, {max(spent)} ms. {end}"
+        texts = [
+            x for part, time in zip(parts, spent, strict=True) for x in (part, str(time or "–"))
+        ]
         shown = {
             ".aa-stage [role=status]": [said],
-            ".aa-stage svg text": [f"{middle} ms", f"the fastest way: {best}"],
+            ".aa-stage svg text": ["the call", *texts, f"{middle} ms", f"the fastest way: {best}"],
             ".aa-stage .aa-written": [code],
         }
         yield done, [said.strip()], shown
