@@ -89,6 +89,7 @@ def test_without_scripts_nothing_is_shown_that_needs_them(visit):
 
 def test_what_answers_a_guess_is_blurred_until_one_is_made_or_it_is_pointed_at(visit):
     page = visit(address("06_masks"))
+    page.get_by_role("button", name="tea", exact=True).click()  # the first figure
     blurred = (
         "[...document.querySelectorAll('article .aa-out > *, article p')]"
         ".filter((part) => getComputedStyle(part).filter !== 'none').length"
