@@ -68,7 +68,8 @@ def by_mask(ways: dict) -> dict:
 caption = (
     "b = 1, width e = 512, h = 8. The function has the class's projections around it. "
     "Booleans and floats are scattered over (n, m), or drawn for every head. "
-    "Orange: step by step. Blue: products and softmax in one. Medians, and a grey line "
+    "Products: of queries with keys, of weights with values; in the fused kernel, they "
+    "and the softmax are one. Medians, and a grey line "
     f"from quartile to quartile, of one race of {race['rounds']} rounds; "
     "parts: their shares of the quickest of five profiled calls. "
     f"{THREADS} of {MACHINE}. On your Linux machine: make bench, in this book's repository."
@@ -195,7 +196,7 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # %% [markdown] name="the-price-of-a-mask"
 # ## What does a mask cost?
 #
-# Off the fast path, it costs little: press *need_weights=False* and *fast path off*, and change the mask from *none* to *booleans*. Release *fast
+# Off the fast path, one mask for all heads costs little: press *need_weights=False* and *fast path off*, and change the mask from *none* to *booleans*. Release *fast
 # path off*, and the same mask nearly doubles the call. Which part does it cost?
 #
 # <details name="masked"><summary>The mask: it has to be laid over every head.</summary>
@@ -452,24 +453,22 @@ display.show(doubled, columns=["time"], decimals=".2f", corner="attention", titl
 # - **While a model writes**, each call has one query. `nn.MultiheadAttention` keeps no keys and values, so it projects the whole
 #   text anew. A [cache](21_cache.ipynb) keeps them.
 # - **A server's batch**, say 16 texts of 128 to 256 tokens<!-- setting -->, padded: with the function, projections take seven tenths of the time.
-#   What helps is less padding and 16 bits. (Told of padding, an `nn.TransformerEncoder` leaves it out, on the fast path alone.)
+#   What helps is less padding and, where the processor multiplies in them, 16 bits. (Told of padding, an `nn.TransformerEncoder` leaves it out,
+#   but only on the fast path: measure before you switch it off.)
 
 # %% tags=["hide-input"]
 (one,), (batch,) = find("one query"), find("served")
 projecting = batch["parts"]["function"]["projections"]
 ways = {
-    "class, fast path off": "fast path off",
-    "function": "by the function",
-    "function, by length": "… texts of like length together",
-    "function, bfloat16": "… in 16 bits, padded",
+    "class, fast path off": "the batch, fast path off",
+    "function": "the batch, by the function",
+    "function, by length": "… and texts of like length together",
+    "function, bfloat16": "… padded, and in 16 bits",
 }
 helped = {
     "one query, keys kept": [1 / one["ratios"]["fused"]["class"][MIDDLE]],
-} | {
-    f"the batch, {name}": [batch["ratios"]["class"][way][MIDDLE]]
-    for way, name in ways.items()
-}
-title = f"Time ÷ the class's, no weights; projections in the function: {projecting:.0%}"
+} | {name: [batch["ratios"]["class"][way][MIDDLE]] for way, name in ways.items()}
+title = f"Time; the class is 1. With the function, {projecting:.0%} is projections"
 display.show(helped, columns=["time"], decimals=".2f", corner="a change", title=title)
 
 # %% tags=["proof"]
@@ -536,7 +535,7 @@ write = ["", "q.unflatten(0, (b, h))", "q.contiguous()", "bias.detach()", "dropo
 for name, time, instead, after in zip(list(answers), times, write, then):
     short = answers[name].partition(" Got ")[0].partition(", but got")[0]
     answers[name] = [short.replace("  ", " ") or "(nothing)", time, instead, after]
-title = "time: the first row is 1; n = 2,048"
+title = "time: the first row is 1; n = 2,048; dropout timed with p = 1e-12"
 columns, decimals = (
     ["PyTorch says", "time", "write instead", "then"],
     ("<", ".1f", "<", ".1f"),
@@ -615,7 +614,7 @@ print("✓ All outcomes of five rounds, counted one by one, give three of eight.
 # No GPU was measured here; this stands in PyTorch's code, for calls without weights.
 #
 # - Without a mask, the class's fast path has a fused kernel: leave it on. With any mask it goes step by step: switch it off.
-# - FlashAttention wants 16 bits, and no mask but the causal flag. What it refuses goes to the memory-efficient kernel, which is fused as well.
+# - FlashAttention wants 16 bits, and no mask but the causal flag. Float32 and masks go to the memory-efficient kernel, which is fused as well.
 # - On an H100 or a B200, PyTorch 2.11 and later asks cuDNN's kernel first, which wants 16 bits and takes masks ([why](https://github.com/huggingface/transformers/pull/48163); it can give [NaN](../docs/symptoms.md#nan-in-the-output-the-loss-or-the-gradients)).
 #
 # Sources: [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
