@@ -439,7 +439,7 @@ display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 # ## Which limit is yours?
 #
 # Make the heads twice as wide: that is twice the arithmetic, and as many scores. A call that
-# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, by travel or by clearing: fewer FLOPs would not help it.
+# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, by travel or by new memory: fewer FLOPs would not help it.
 
 # %% tags=["hide-input"]
 (wide,) = find("twice as wide")
@@ -534,13 +534,11 @@ then = [None, 1.0, *(ratios[name][MIDDLE] for name in mended), 1.0]
 write = ["", "q.unflatten(0, (b, h))", "q.contiguous()", "bias.detach()", "dropout_p=0.0"]
 for name, time, instead, after in zip(list(answers), times, write, then):
     short = answers[name].partition(" Got ")[0].partition(", but got")[0]
-    answers[name] = [short.replace("  ", " ") or "(nothing)", time, instead, after]
+    told = [f"{time:.1f}", instead, after and f"{after:.1f}"]
+    answers[name] = [*told, short.replace("  ", " ") or "(nothing)"]
 title = "time: the first row is 1; n = 2,048; dropout timed with p = 1e-12"
-columns, decimals = (
-    ["PyTorch says", "time", "write instead", "then"],
-    ("<", ".1f", "<", ".1f"),
-)
-display.show(answers, columns=columns, decimals=decimals, corner="a call", title=title)
+columns = ["time", "write instead", "then", "PyTorch says"]
+display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
 # A copy costs little, and a refusal much. A learnt bias is refused even under `torch.no_grad()`: what counts is

@@ -82,4 +82,4 @@ def call_race(
     }
     text = "\n".join(", ".join(row) for row in rows + apart)
     static = figure(name, f"<div>{tables}</div>", text, caption)
-    return live(static, "call_race", data, room=(400, 480))
+    return live(static, "call_race", data, room=(400, 460))
