@@ -536,7 +536,7 @@ for name, time, instead, after in zip(list(answers), times, write, then):
     short = answers[name].partition(" Got ")[0].partition(", but got")[0]
     told = [f"{time:.1f}", instead, after and f"{after:.1f}"]
     answers[name] = [*told, short.replace("  ", " ") or "(nothing)"]
-title = "time: the first row is 1; n = 2,048; dropout timed with p = 1e-12"
+title = "time: the first row is 1; n = 2,048; dropout timed with p = 10⁻¹²"
 columns = ["time", "write instead", "then", "PyTorch says"]
 display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
