@@ -11,7 +11,7 @@
 # > the **cold** cat drank **warm** milk
 #
 # The words are the same, and you know at once what is warm in each sentence. Suppose that an earlier
-# head has already added each adjective to its noun. Now *drank* wants to know how warm the drinker is, and how warm
+# head has already added each adjective to its noun. Four words are left, and *drank* wants to know how warm the drinker is, and how warm
 # the drink. It sends out one head, with one glass. The head visits *cat* and *milk*, and each pours in half a glass. What
 # comes home? Say it, then press *pour*.
 
@@ -142,7 +142,7 @@ print("✓ With a hundred random W_V, warm cat and hot milk still bring home the
 #
 # </details>
 #
-# Thousands of words can be warm, though, and a row has no column for the warmth of each. In a model they share.
+# Thousands of words can be warm, though, and a row has no column for the warmth of each.
 
 # %% [markdown]
 # ## Two glasses
@@ -176,7 +176,7 @@ display.glasses(poured, ["cat", "milk"], name="two-glasses", writes=(w_o, FEATUR
 # ## A rematch for the word *it*
 #
 # [Our head](01_one_head.ipynb#cell-id=our-head) of the last chapter lets *it* look for animals, and writes their quality under
-# *animal*. How much of it makes a *yes*? Give it a rival, and nobody has to say: the same
+# *animal*. But where does a *yes* begin? Give it a rival, and nobody has to say: the same
 # head with *animal* and *food* exchanged, in $W_K$, so that head 2 finds foods, and in $W_O$, so that it writes under
 # *food*. The longer bar wins. (`one` is the code of the last chapter.)
 
@@ -233,7 +233,7 @@ display.duel(six, ("animal", "food"), -1, keys, one.FEATURES, name="rematch")
 # <details><summary>What a number does</summary>
 #
 # No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at 1 the
-# heads look for the same, and every sentence is a draw: two heads that look alike are one. With both at −1 it is six. In
+# heads look for the same, and every sentence is a draw: two heads that look alike are one. With both below 0, at −0.5<!-- setting --> already, it is six. In
 # *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, to words that have no quality, and 0.40 of
 # *food* is left.
 #
@@ -458,9 +458,16 @@ for nets in starts:
     assert torch.linalg.svdvals(one_end - one_end.mean(0))[1] < 1e-3
     torch.testing.assert_close(two_end, GRID, atol=0.02, rtol=0)
     missed.append((one_end - GRID).square().mean(0).sqrt().tolist())
-for net in starts[0].values():
-    long, wide = torch.linalg.svdvals(net[50] - net[50].mean(0))
-    assert wide < long / 20
+widths = []  # of the two heads' grids at step 50, as shares of their lengths
+for nets in starts:
+    for number, looks in nets.items():
+        for step, answers in looks.items():
+            long, wide = torch.linalg.svdvals(answers - answers.mean(0))
+            assert number == "two heads" or wide < long / 1000
+            if (number, step) == ("two heads", 50):
+                widths.append((wide / long).item())
+assert widths[0] < 1 / 20
+assert min(widths[1:]) > 1 / 3
 (cat, milk), (other_cat, other_milk), both = missed
 assert max(cat, other_milk) < 0.25
 assert min(milk, other_cat) > 1.35
@@ -469,13 +476,14 @@ for angle in torch.rand(20) * math.pi:  # of a line, on which each answer is the
     line = torch.stack([angle.cos(), angle.sin()])  # (2,)
     off = (GRID @ line)[:, None] * line - GRID      # (25, 2)
     torch.testing.assert_close(off.square().mean(), GRID.square().mean() / 2)
-print("✓ From all three starts one head ends on a line, as far off, and two arrive.")
+print("✓ From all three starts one head stays on a line, as far off, and two arrive.")
 
 # %% [markdown]
-# At step 50 you can hardly tell the two apart: both grids are nearly a line. The grid of one head never leaves it, and stays
-# 1.00 off (root mean square over both numbers), however long it trains. The grid of two unfolds onto the crosses.
+# At step 50 of this start you can hardly tell the two apart: both grids are nearly a line. The grid of one head never leaves
+# it, and stays 1.00 off (root mean square over both numbers), however long it trains. The grid of two unfolds onto the
+# crosses.
 #
-# Now train *from another start*. This one head got the cat nearly right and gave up the milk; the next gives up the cat, and the third
+# Now train *from another start*. How long two heads stay on their line is up to the start. And this one head got the cat nearly right and gave up the milk; the next gives up the cat, and the third
 # gets neither. Each is 1.00 off, as no line through the middle is nearer than another.
 #
 # And if the keys do hold the warmth? Then the proof by brackets does not hold, and one head can cheat: the shares themselves tell how
@@ -639,7 +647,7 @@ exercises.two_heads.check_run_heads.folded(run_heads)
 # ## What you have now
 #
 # > **In short.** A head has one row of weights per query, so it brings home one average: what two words
-# > hold in the same column is mixed, and for good where the weights do not depend on it. Several heads attend independently of each other, each with narrow matrices of its
+# > hold in the same column comes home mixed. Nothing after the head can take the mix apart, unless the weights hold what it needs. Several heads attend independently of each other, each with narrow matrices of its
 # > own; their results are concatenated, and $W_O$ writes them where they can be read.
 # >
 # > $$\mathrm{MultiHead}(X) = \mathrm{Concat}(H_1, \ldots, H_h)\, W_O$$
@@ -651,5 +659,5 @@ exercises.two_heads.check_run_heads.folded(run_heads)
 # >
 # > The number of parameters, $4e^2$, does not depend on h. The heads belong in an `nn.ModuleList`.
 #
-# A second glass costs no parameters, but memory and time for its weights, `(n, m)` per head, and a list of h heads runs
-# one after the other. [The next chapter](03_split_and_stack.ipynb) runs them all at once, and gets the same numbers.
+# Eight narrow heads have no more parameters than one wide head. But each has weights of its own, `(n, m)` numbers, and a
+# list runs its heads one after the other. [The next chapter](03_split_and_stack.ipynb) runs them all at once, and gets the same numbers.
