@@ -32,14 +32,14 @@ def find(section: str, **wanted: Any) -> list[dict[str, Any]]:
     """Read the committed cases of one section.
 
     Args:
-        section: ``"versions"``, ``"masks"`` and so on: what is compared.
+        section: ``"one race"``, ``"cache"`` and so on: what is compared.
         **wanted: further fields that the cases must have, such as ``mode="forward"``.
 
     Examples:
         >>> from annotated_book import measured
-        >>> case = measured.find("versions", mode="forward")[0]
+        >>> case = measured.find("one by one", mode="forward")[0]
         >>> case["section"], case["mode"]
-        ('versions', 'forward')
+        ('one by one', 'forward')
     """
     rows = [row for row in load()["times"] if row["section"] == section]
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
@@ -53,7 +53,7 @@ def origin(section: str) -> dict[str, Any]:
 
     Examples:
         >>> from annotated_book import measured
-        >>> "cpu" in measured.origin("versions")
+        >>> "cpu" in measured.origin("one race")
         True
     """
     whole = load()["provenance"]

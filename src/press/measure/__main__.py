@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
         SystemExit: the arguments do not fit.
     """
     parser = argparse.ArgumentParser(prog="python -m press.measure")
-    parser.add_argument("--only", help="renew one section: versions, masks, ..., memory")
+    parser.add_argument("--only", help="renew one section: one race, cache, ..., memory")
     only = parser.parse_args(arguments).only
     if platform.libc_ver()[0] != "glibc":
         parser.error("the chapters show what glibc does with memory: measure on Linux that has it")

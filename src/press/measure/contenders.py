@@ -91,7 +91,6 @@ def masks(size: Size, blocked: Tensor, in_each_head: Tensor) -> dict[str, dict[s
         "boolean": {"attn_mask": blocked},
         "floats": {"attn_mask": torch.zeros(n, n).masked_fill(blocked, -torch.inf)},
         "boolean, every head": {"attn_mask": in_each_head},
-        "padding and causal": padding | {"is_causal": True},
     }
 
 
@@ -122,42 +121,6 @@ def final_class(size: Size, mode: str, mask: str, need_weights: bool) -> Contend
         blocked, bias = merge_masks(padding, attention_to_heads(given.get("attn_mask"), h))
         seen = bias if blocked is None else ~blocked
         made["bare minimum"] = bare(theirs, attn_mask=seen, is_causal=mask == "causal")
-    return like("PyTorch", made)
-
-
-def mask_kinds(size: Size, mode: str, need_weights: bool) -> Contenders:
-    """Make the final class under every kind of mask; each is compared with PyTorch's."""
-    ours, theirs = pair(size, mode)
-    b, n, _, h = size
-    future = block_future(n)
-    names = (
-        "no mask",
-        "is_causal",
-        "padding",
-        "attn_mask, boolean",
-        "attn_mask, floats",
-        "attn_mask, every head",
-        "padding and is_causal",
-    )
-    kinds = masks(size, future, future.expand(b * h, n, n)).values()
-    return {
-        name: (
-            calls(ours, need_weights=need_weights, **given),
-            calls(theirs, **for_pytorch(given, n)),
-        )
-        for name, given in zip(names, kinds, strict=True)
-    }
-
-
-def versions(size: Size, mode: str) -> Contenders:
-    """Make the final class, with weights and without, PyTorch's and the bare minimum."""
-    ours, theirs = pair(size, mode, bias=False)
-    made = {
-        "bare minimum": bare(theirs),
-        "PyTorch": calls(theirs, need_weights=False),
-        "07 final class": calls(ours, need_weights=False),
-        "07 final class, weights": calls(ours),
-    }
     return like("PyTorch", made)
 
 
@@ -491,7 +454,7 @@ def _bare_with_cache(module: Any, before: Tensor, n: int) -> Contender:
     return attend
 
 
-def decoders(size: Size, kept: int, dtype: str, window: int | None = None) -> Contenders:
+def decoders(size: Size, kept: int, dtype: str) -> Contenders:
     """Make a language model and transformers' with its weights: n tokens follow ``kept`` others.
 
     Each computes the scores of one token, the next. What is new is forgotten before each call.
@@ -501,8 +464,7 @@ def decoders(size: Size, kept: int, dtype: str, window: int | None = None) -> Co
     transformers.utils.logging.disable_progress_bar()
     _, n, e, h = size
     torch.manual_seed(1)
-    kind = transformers.LlamaConfig if window is None else transformers.MistralConfig
-    config = kind(
+    config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=e,
         intermediate_size=8 * e // 3,
@@ -510,8 +472,6 @@ def decoders(size: Size, kept: int, dtype: str, window: int | None = None) -> Co
         num_attention_heads=h,
         num_key_value_heads=h // 3 or 1,
     )
-    if window is not None:
-        config.sliding_window = window
     theirs = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from annotated_attention.multihead import MultiheadAttention
-from press.measure.contenders import decoders
 from press.measure.machine import new_process
-from press.measure.plan import ALLOCATOR, DECODER, DTYPES, REACH
+from press.measure.plan import ALLOCATOR
 
 LENGTHS = (2048, 4096)  # of one sequence
 E, H = 512, 8
@@ -23,26 +22,10 @@ def attend(n: int, **options: bool) -> Callable[[], None]:
     return lambda: module(x, x, x, **options)[0].sum().backward()
 
 
-def read(n: int, name: str, window: int | None) -> Callable[[], None]:
-    """Make a call of a language model, or of transformers', on a prompt of n tokens."""
-    score, _ = decoders((1, n, *DECODER), 0, DTYPES[0], window)[name]
-
-    @torch.no_grad()
-    def call() -> None:
-        score(torch.empty(0))
-
-    return call
-
-
 WAYS: dict[str, Callable[[int], Callable[[], None]]] = {
     "final class": partial(attend, need_weights=False),
     "final class, causal": partial(attend, need_weights=False, is_causal=True),
     "final class, weights": partial(attend, need_weights=True),
-    **{
-        f"{name}, {'window' if window else 'no window'}": partial(read, name=name, window=window)
-        for name in ("language model", "transformers")
-        for window in (None, REACH[1])
-    },
 }
 FORGET = Path("/proc/self/clear_refs")  # Linux: the highest point so far
 

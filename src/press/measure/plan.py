@@ -9,8 +9,7 @@ from press.measure import contenders as made
 from press.measure.timing import MODES, Case, Size
 
 SIZES: tuple[Size, ...] = ((8, 128, 256, 8), (4, 512, 512, 8), (1, 2048, 512, 8))
-MASKS = ("none", "causal", "padding", "floats", "boolean")  # the last two by query and key
-EVERY_HEAD = "boolean, every head"  # a section of its own, outside the goal
+MASKS = ("none", "causal", "padding", "floats", "boolean", "boolean, every head")
 TURNS = 17  # rounds at least, of the cases that the chapter “Speed” shows
 ALONG = (32, 64, 128, 256, 512, 1024, 2048)  # tokens on the fast path and off it
 SERVED: Size = (16, 256, 512, 8)  # a server's batch, padded
@@ -18,7 +17,6 @@ NEW = (128, 512, 2048)  # tokens of a prompt
 BEHIND = (16, 400, 2000)  # tokens that one more follows
 DTYPES = ("float32", "bfloat16")
 DECODER = (576, 9)  # e and h of SmolLM2-135M
-REACH = (4096, 512)  # tokens of a prompt, and a window
 KEPT = ((1, 255), (1, 1023), (1, 4095), (64, 960))  # how many tokens follow how many
 # What glibc does with freed memory: keep all of it, or give it back to the system at once, each
 # block of 128 KiB and more and what lies free at the end of its heap. By default that depends on
@@ -32,16 +30,10 @@ ALLOCATOR = {
 def plan() -> Iterator[Case]:
     """List the cases."""
     yield from _with_each_allocator()
-    for size in SIZES:
-        build = partial(made.versions, size, MODES[0])
-        yield Case("versions", size, MODES[0], build, ("bare minimum",))
     yield from _speed(SIZES[2])
     middle = SIZES[1]
     build = partial(made.fewer_keys, middle)
     yield Case("fewer keys", middle, MODES[0], build, ("every head",))
-    for weights, mode in product((False, True), MODES[:2]):
-        build = partial(made.mask_kinds, middle, mode, weights)
-        yield Case("masks", middle, mode, build, ("no mask",), options={"weights": weights})
     yield from _decoders()
 
 
@@ -90,11 +82,6 @@ def _decoders() -> Iterator[Case]:
             yield decoder(
                 "decoding", size, build=partial(made.decoders, size, kept, dtype), options=options
             )
-    n, window = REACH
-    for reach in (None, window):
-        size, options = (1, n, *DECODER), {"window": reach}
-        build = partial(made.decoders, size, 0, DTYPES[0], reach)
-        yield decoder("window", size, build=build, options=options)
 
 
 def _with_each_allocator() -> Iterator[Case]:
@@ -102,13 +89,11 @@ def _with_each_allocator() -> Iterator[Case]:
     for memory, environment in ALLOCATOR.items():
         where: dict[str, Any] = {"memory": memory}
         case = partial(Case, environment=environment)
-        masks = (*MASKS, EVERY_HEAD)
-        for size, weights, mask, mode in product(SIZES, (False, True), masks, MODES):
+        for size, weights, mask, mode in product(SIZES, (False, True), MASKS, MODES):
             build = partial(made.final_class, size, mode, mask, weights)
-            section = mask if mask == EVERY_HEAD else "final class"
             bases = ("PyTorch",) + ("bare minimum",) * (not weights)
             options = {"mask": mask, "weights": weights} | where
-            yield case(section, size, mode, build, bases, options=options, profiled=False)
+            yield case("final class", size, mode, build, bases, options=options, profiled=False)
         for size, mode in product(SIZES[1:], MODES[:2]):
             build = partial(made.one_by_one, size, mode)
             yield case("one by one", size, mode, build, ("all heads at once",), options=where)

@@ -15,7 +15,7 @@ from press.measure.machine import new_process
 from press.run import scripts
 
 TINY = (3, 5, 16, 2)
-OPTIONS = ("mask", "weights", "window", "kept", "precision", "memory")
+OPTIONS = ("mask", "weights", "kept", "precision", "memory")
 
 
 def check(found, rounds):
@@ -68,7 +68,6 @@ def test_all_is_measured_and_kept_and_a_section_is_renewed(monkeypatch, tmp_path
         (plan, "SERVED", TINY),
         (plan, "NEW", (5, 7)),
         (plan, "BEHIND", (4,)),
-        (plan, "REACH", (9, 3)),
         (plan, "DECODER", (24, 3)),
         (contenders, "VOCABULARY", 11),
         (contenders, "READ", 2**12),
@@ -118,7 +117,7 @@ def test_a_copy_is_of_the_mask_where_it_is_as_large():
 
 
 @pytest.mark.parametrize("weights", [True, False])
-@pytest.mark.parametrize("mask", [*plan.MASKS, plan.EVERY_HEAD])
+@pytest.mark.parametrize("mask", plan.MASKS)
 def test_the_mask_is_there(mask, weights):
     made = contenders.final_class(TINY, "forward", mask, weights)
     x = torch.randn(3, 5, 16)
