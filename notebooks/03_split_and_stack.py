@@ -8,7 +8,7 @@
 #
 # > the cat drank milk because **it** was thirsty
 #
-# The book brings a **storyteller**, a small model that [has learned](10_a_little_world.ipynb) to tell stories word by
+# This book comes with a small model, the **storyteller**, which [has learned](10_a_little_world.ipynb) to tell stories word by
 # word. It attends twice in a row, in two **layers**, with several heads each. Their matrices lie side by side: in a layer, $W_Q$,
 # $W_K$, $W_V$ and $W_O$ are 48 × 48 each. How many heads are in there? No shape tells. The file of the weights loads with one head, with two,
 # four or eight. Here all four go on with a sentence that stood in none of the stories from which the model learned.
@@ -65,9 +65,11 @@ read_aloud()
 
 # %% [markdown]
 # With eight heads, it says *juice*, which nobody drank. The other three name what was sweet and who was thirsty, even
-# the one that cuts nothing. So press *a story of their own* a few times, and watch who does what to whom. With how many heads
-# was the storyteller trained? The table below counts 192 such questions, and 200 stories of each. A story is *possible* if
+# the one that cuts nothing. So press *a story of their own* a few times, and watch who does what to whom.
+#
+# The table below counts 192 such questions, and 200 stories of each. A story is *possible* if
 # the rules of its world can tell it: nobody chases himself, for one. *To itself* is the share of deeds that an animal does to itself.
+# With how many heads was the storyteller trained?
 #
 # <details name="trained"><summary>One.</summary>
 #
@@ -188,8 +190,9 @@ display.all_sheets(x, wide, one.WORDS, one.FEATURES, name="all-sheets")
 # torch.stack(pieces, dim=1)  # (n, h, d), the words come first, as in (n, e)
 # ```
 #
-# All three run, and all three end in eight rows of four numbers, once the strips are back side by side. In how many of
-# them does the word *it* learn who was thirsty? Choose, then press all three, and *sweet*.
+# All three run, because `@` multiplies the last two axes and takes those before them for separate problems. And all
+# three end in eight rows of four numbers, once the strips are back side by side. In how many of them does the word *it*
+# learn who was thirsty? Choose, then press all three, and *sweet*.
 #
 # <details name="learns"><summary>In all three.</summary>
 #
@@ -223,9 +226,9 @@ display.ways_to_cut(sheets, two.W_O, one.WORDS, it, answers, name="ways-to-cut")
 # **Cut, dim=0**, each word gets two sums: *cat* 6 and 0, *milk* 0 and 6. Two sets of weights bring two answers, with
 # *thirsty* 0.97 and 0.19.
 #
-# **Cut, dim=1**, the answers are 1.00 and 1.00. `@` multiplies the last two axes, and takes all axes before them for
-# separate problems. Here the last two are h and d. So each word is a problem of its own, and in its frame each strip of *it* asks
-# both strips of *it*: 3 and 3, one half each. *It* hears no word but itself, whose *quality* is 1.
+# **Cut, dim=1**, the answers are 1.00 and 1.00. The last two axes are h and d here. So each word is a problem of its own,
+# in which two queries ask two keys. Both queries of *it* are 2 1, and both keys 1 1: four times 3, one half each. *It*
+# hears no word but itself, whose *quality* is 1.
 
 
 # %% tags=["proof"]
@@ -257,136 +260,6 @@ for dim, rows in {0: 8, 1: 1, None: 8}.items():
     assert (before != after).any(dim=-1).sum() == rows
     assert torch.allclose(before @ two.W_O, two.two_heads(x)[0]) == (dim == 0)
 print("✓ With dim=1 a changed word moves only its own row; only dim=0 equals the list.")
-
-# %% [markdown]
-# ## The dog and the cat
-#
-# Back to the storyteller, which was trained with two heads. Whom the dog chases depends on who Anna's other animal is,
-# and the word after *chased the* has to come from there. Which of the two heads of layer 2, switched off, lets animals
-# chase themselves?
-#
-# <details name="knows"><summary>Head 1.</summary>
-#
-# Right. With head 1 off, 28 of 60 chasers chase themselves.
-#
-# </details>
-# <details name="knows"><summary>Head 2.</summary>
-#
-# With head 2 off, none does. But 5 of 60 chase an animal that Anna never had.
-#
-# </details>
-# <details name="knows"><summary>Either: it takes both.</summary>
-#
-# Head 1 alone is enough for that: with head 2 off, none does.
-#
-# </details>
-#
-# Choose, then switch, and let the dog chase and the cat. A head that is off gives 0. The 60 beginnings are those with any two of the six animals:
-
-
-# %% tags=["hide-input"]
-CHASED = "anna had a {} and a {} . the {} chased the"
-SWITCHES = {
-    "both heads": (2, 2),
-    "head 1 off": (2, 2, (0,)),
-    "head 2 off": (2, 2, (1,)),
-    "both off": (2, 2, (0, 1)),
-    "uncut": (2, 1),
-}
-
-
-def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
-    """Begin a story of Anna's two animals, up to the one that something is done to."""
-    begun = CHASED.format(pet, other, actor).replace("chased", verb)
-    return ["/", *begun.split()]
-
-
-# %% tags=["hide-input"]
-def next_words(model: nn.Module, texts: list[list[str]]) -> list[str]:
-    """Say how a storyteller goes on with each of these texts."""
-    ten = chapters.load("10_a_little_world")
-    with torch.no_grad():
-        return [ten.WORDS[i] for i in model(ten.as_ids(texts))[:, -1].argmax(-1)]
-
-
-def beginnings() -> list[tuple[str, str, str]]:
-    """List 60 times Anna's two animals, and the one who chases."""
-    animals = chapters.load("10_a_little_world").ANIMALS
-    return [(a, b, who) for a in animals for b in animals if a != b for who in (a, b)]
-
-
-def faults(model: nn.Module) -> list[int]:
-    """Count in 60 stories: right, the chaser itself, an animal that Anna does not have."""
-    begun = beginnings()
-    said = next_words(model, [had(*each) for each in begun])
-    itself = sum(word == who for word, (*_, who) in zip(said, begun))
-    strange = sum(word not in (a, b) for word, (a, b, _) in zip(said, begun))
-    return [len(begun) - itself - strange, itself, strange]
-
-
-# %% tags=["hide-input"]
-lost = {name: faults(cut_into(*cut)) for name, cut in SWITCHES.items()}
-display.who_chases(
-    lost,
-    ten.WORDS,
-    CHASED,
-    animals=ten.ANIMALS,
-    pets=["dog", "cat"],
-    shapes=SHAPES,
-    edge=ten.EDGE,
-    name="who-chases",
-)
-
-# %% [markdown]
-# Head 2 looks at the two that Anna has. Head 1 looks for *one* of them, here the dog. If it finds him chasing, the cat is left; if it
-# finds him at Anna's, he is the one who is chased. Which of the two it looks for depends on the pair:
-# with a cat and a horse, it is the cat.
-#
-# Now press *uncut*, which is this layer only, and then *dog* and *cat*. The two sums of each word become one, so there is one
-# set of weights for both questions. It goes to Anna's dog, whoever chases, and 30 of the 60 beginnings are left. Would a better set do?
-# Give both heads the weights of head 1, and 31 are right; with those of head 2, 32. **It takes two sets, and the cut keeps them
-# apart.**
-
-
-# %% tags=["proof"]
-def looks(text: list[str], count: int) -> Tensor:
-    """Give the weights of the last word in layer 2, which is cut into so many heads."""
-    model, heard = cut_into(2, count), []
-    attention = model.layers.layers[1].self_attn
-    attention.register_forward_pre_hook(lambda module, given: heard.append(given[0]))
-    next_words(model, [text])
-    wide = heard[0] @ attention.in_proj_weight.mT + attention.in_proj_bias
-    q, k = (torch.stack(y[0].chunk(count, -1)) for y in wide.chunk(3, -1)[:2])
-    return (q[:, -1:] @ k.mT / q.size(-1) ** 0.5).softmax(-1)[:, 0].detach()  # (h, n)
-
-
-for a, b, _ in beginnings():
-    sought = {had(a, b, who)[looks(had(a, b, who), 2)[0].argmax()] for who in (a, b)}
-    assert len(sought) == 1
-    assert sought < {a, b}
-    assert sought == {"cat"} or {a, b} != {"cat", "horse"}
-    assert sought == {"dog"} or {a, b} != {"cat", "dog"}
-assert all(looks(had("dog", "cat", who), 1)[0, 4] > 0.9 for who in ("dog", "cat"))
-print("✓ In each pair, head 1 looks for the same animal, whoever chases.")
-
-# %% tags=["proof"]
-assert [*lost.values()] == [[60, 0, 0], [32, 28, 0], [55, 0, 5], [21, 17, 22], [30, 30, 0]]
-for head, right in ((0, 31), (1, 32)):
-    model = cut_into(2)
-    attention = model.layers.layers[1].self_attn
-    for part in (attention.in_proj_weight.data, attention.in_proj_bias.data):
-        asking = part.unflatten(0, (3, 2, -1))[:2]  # W_Q and W_K, of each head
-        asking[:, 1 - head] = asking[:, head]
-    assert faults(model) == [right, 60 - right, 0]
-whole, one_set = cut_into(2), cut_into(2, 1)
-for verb in ("chased", "feared", "carried"):
-    for a, b, _ in beginnings():
-        twins = [had(a, b, who, verb) for who in (a, b)]
-        assert next_words(whole, twins) == [b, a]
-        assert len({*next_words(one_set, twins)}) == 1
-print(
-    "✓ With one set of weights, uncut, head 1's or head 2's: 30, 31 or 32 of 60 are right."
-)
 
 # %% [markdown]
 # ## The class
@@ -460,8 +333,8 @@ display.show(rows, ["side by side", "times W_O"], one.FEATURES)
 # head write into every feature. Ours moves the 0.97 under *food*.
 #
 # The list of the last chapter ran 41 products for eight heads, five for each and one for $W_O$. The stack runs six, and
-# they multiply just as many numbers. On our machine the list takes a twentieth to a third longer, with 512 or
-# 2,048 words of 512 numbers.
+# they multiply just as many numbers. On two cores of a CPU, with 512 or 2,048 words of 512 numbers, the list takes a
+# twentieth to a third longer.
 
 # %% tags=["proof"]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -524,6 +397,129 @@ of_asking, of_asked, of_in, of_out = one.gradients(theirs[0], [asking, asked, *p
 expected = (of_asking, of_asked, *(part.mT for part in of_in.chunk(3)), of_out.mT)
 torch.testing.assert_close(mine, expected)
 print("✓ The list and PyTorch's class give the same outputs, weights and gradients.")
+
+# %% [markdown]
+# ## The dog and the cat
+#
+# Back to the storyteller, which was trained with two heads. Whom the dog chases depends on who Anna's other animal is,
+# and the word after *chased the* has to come from there. Which of the two heads of layer 2, switched off, lets animals
+# chase themselves?
+#
+# <details name="knows"><summary>Head 1.</summary>
+#
+# Right. With head 1 off, 28 of 60 chasers chase themselves.
+#
+# </details>
+# <details name="knows"><summary>Head 2.</summary>
+#
+# With head 2 off, none does. But 5 of 60 chase an animal that Anna never had.
+#
+# </details>
+# <details name="knows"><summary>Either: it takes both.</summary>
+#
+# Head 1 alone is enough for that: with head 2 off, none does.
+#
+# </details>
+#
+# Choose, then switch, and let the dog chase and the cat. A head that is off gives 0. There are 60 such beginnings: two of six
+# animals in either order are 30 pairs, and either of the two may chase.
+
+
+# %% tags=["hide-input"]
+CHASED = "anna had a {} and a {} . the {} chased the"
+SWITCHES = {
+    "both heads": (2, 2),
+    "head 1 off": (2, 2, (0,)),
+    "head 2 off": (2, 2, (1,)),
+    "both off": (2, 2, (0, 1)),
+    "uncut": (2, 1),
+}
+
+
+def had(pet: str, other: str, actor: str, verb: str = "chased") -> list[str]:
+    """Begin a story of Anna's two animals, up to the one that something is done to."""
+    begun = CHASED.format(pet, other, actor).replace("chased", verb)
+    return ["/", *begun.split()]
+
+
+# %% tags=["hide-input"]
+def next_words(model: nn.Module, texts: list[list[str]]) -> list[str]:
+    """Say how a storyteller goes on with each of these texts."""
+    ten = chapters.load("10_a_little_world")
+    with torch.no_grad():
+        return [ten.WORDS[i] for i in model(ten.as_ids(texts))[:, -1].argmax(-1)]
+
+
+def beginnings() -> list[tuple[str, str, str]]:
+    """List 60 times Anna's two animals, and the one who chases."""
+    animals = chapters.load("10_a_little_world").ANIMALS
+    return [(a, b, who) for a in animals for b in animals if a != b for who in (a, b)]
+
+
+def faults(model: nn.Module) -> list[int]:
+    """Count in 60 stories: right, the chaser itself, an animal that Anna does not have."""
+    begun = beginnings()
+    said = next_words(model, [had(*each) for each in begun])
+    itself = sum(word == who for word, (*_, who) in zip(said, begun))
+    strange = sum(word not in (a, b) for word, (a, b, _) in zip(said, begun))
+    return [len(begun) - itself - strange, itself, strange]
+
+
+# %% tags=["hide-input"]
+lost = {name: faults(cut_into(*cut)) for name, cut in SWITCHES.items()}
+display.who_chases(
+    lost,
+    ten.WORDS,
+    CHASED,
+    animals=ten.ANIMALS,
+    pets=["dog", "cat"],
+    shapes=SHAPES,
+    edge=ten.EDGE,
+    name="who-chases",
+)
+
+# %% [markdown]
+# Head 2 looks at the two that Anna has. Head 1 looks for *one* of them, here the dog. If it finds him chasing, the cat is left; if it
+# finds him at Anna's, he is the one who is chased. Which of the two it looks for depends on the pair:
+# with a cat and a horse, it is the cat. So head 1 does nearly all the work here: without head 2, 55 of 60 are still right.
+#
+# Then uncutting this layer, which takes nothing away, should do less harm than switching head 2 off. Press *uncut*, and then *dog* and *cat*:
+# 30 are right. The two sums of each word have become one, and so there is one set of weights. In a softmax, adding a sum means
+# multiplying a weight: the chaser gets nothing from head 2, and so nothing of what head 1 found in him is left. The single
+# set goes to Anna's dog, whoever chases. Head 1 can do without head 2, but not against it. **That is what the cut is for:
+# it gives each head weights of its own.**
+
+
+# %% tags=["proof"]
+def looks(text: list[str], count: int) -> Tensor:
+    """Give the weights of the last word in layer 2, which is cut into so many heads."""
+    model, heard = cut_into(2, count), []
+    attention = model.layers.layers[1].self_attn
+    attention.register_forward_pre_hook(lambda module, given: heard.append(given[0]))
+    next_words(model, [text])
+    wide = heard[0] @ attention.in_proj_weight.mT + attention.in_proj_bias
+    q, k = (torch.stack(y[0].chunk(count, -1)) for y in wide.chunk(3, -1)[:2])
+    return (q[:, -1:] @ k.mT / q.size(-1) ** 0.5).softmax(-1)[:, 0].detach()  # (h, n)
+
+
+for a, b, _ in beginnings():
+    sought = {had(a, b, who)[looks(had(a, b, who), 2)[0].argmax()] for who in (a, b)}
+    assert len(sought) == 1
+    assert sought < {a, b}
+    assert sought == {"cat"} or {a, b} != {"cat", "horse"}
+    assert sought == {"dog"} or {a, b} != {"cat", "dog"}
+assert all(looks(had("dog", "cat", who), 1)[0, 4] > 0.9 for who in ("dog", "cat"))
+print("✓ In each pair, head 1 looks for the same animal, whoever chases.")
+
+# %% tags=["proof"]
+assert [*lost.values()] == [[60, 0, 0], [32, 28, 0], [55, 0, 5], [21, 17, 22], [30, 30, 0]]
+whole, one_set = cut_into(2), cut_into(2, 1)
+for verb in ("chased", "feared", "carried"):
+    for a, b, _ in beginnings():
+        twins = [had(a, b, who, verb) for who in (a, b)]
+        assert next_words(whole, twins) == [b, a]
+        assert len({*next_words(one_set, twins)}) == 1
+print("✓ With one set of weights, the storyteller names the same animal, whoever chases.")
 
 # %% [markdown]
 # ## Exercises

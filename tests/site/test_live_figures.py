@@ -314,7 +314,8 @@ def cut(data):
         got = [f"{name} {x:.2f}" for name, x in zip(data["answers"], gets.tolist(), strict=False)]
         answer = "So “it” is the milk." if way == "cut, dim=0" else "The same twice: no answer."
         shown = {".aa-cut .aa-share": [f"{share:.2f}" for share in shares]}
-        yield done, [", ".join(got), answer, way], shown
+        cross = ["score 3 and 3, 3 and 3"] if way == "cut, dim=1" else []
+        yield done, [", ".join(got), answer, way, *cross], shown
 
 
 def heads_at_work(data):

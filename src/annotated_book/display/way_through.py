@@ -235,7 +235,10 @@ def ways_to_cut(
         "sheets": {end: [sheet.tolist() for sheet in each] for end, each in sheets.items()},
     }
     alt = f"The keys of {len(words)} words, and the weights of “{words[who]}”. {'. '.join(told)}."
-    caption = "Each frame is a problem of its own: only what is in one frame is compared."
+    caption = (
+        "Only what is in one frame is compared. Before the softmax, each sum is divided by the "
+    )
+    caption += "root of the width: √4 uncut, √2 cut."
     static = finish(drawing, name=name, alt=alt, caption=caption)
     return live(static, "cut", alive, room=(494, 446))
 

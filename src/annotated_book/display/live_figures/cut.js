@@ -109,7 +109,9 @@ export default {
       const same = Math.abs(gets[0] - gets[1]) < 0.005;
       const meant = answers[features[gets[0] > gets[1] ? 0 : 1]];
       const answer = same ? "The same twice: no answer." : `So “${words[who]}” is the ${meant}.`;
-      said.textContent = `${WAYS[way]}, ${AXES[way]}: ${got.join(", ")}. ${answer}`;
+      const both = found.map((one) => one.sums.join(" and ")).join(", ");
+      const own = way === 2 ? ` The queries of “${words[who]}” score ${both}.` : "";
+      said.textContent = `${WAYS[way]}, ${AXES[way]}: ${got.join(", ")}. ${answer}${own}`;
       root.setAttribute("aria-label", `What is compared with “${words[who]}”, ${WAYS[way]}.`);
       [WAYS[way], last].forEach((now, i) =>
         buttons[i].forEach((made) =>
