@@ -3,7 +3,7 @@
 #
 # *One transpose is missing, without an error. What is lost?*
 #
-# *12 minutes and 6 of exercises. Afterwards you can split and merge heads, know when that copies, and
+# *13 minutes and 6 of exercises. Afterwards you can split and merge heads, know when that copies, and
 # spot two mistakes that keep every shape.*
 #
 # > the cat drank milk because **it** was thirsty
@@ -79,10 +79,9 @@ landings(one.WORDS, ways, who=it, width=2, name="wrong-merge-of-it")
 
 # %% [markdown]
 # The shorter merge reads head 1 to its end before head 2, and counts off two cells for each row.
-# So the row of *it* gets what head 2 has found for *drank* and for *milk*. In these heads only a word with a quality asks, and
-# these two have none. So they look at all eight words alike, and bring home an eighth of all the quality in the sentence: the word
-# *it* has 1, the last word 2, which makes 3 ÷ 8 = 0.38. $W_O$ puts what was found for *drank* under animal, and for *milk*
-# under food. Nothing has been erased: the answer stands in the rows of *drank* and *was*.
+# So the row of *it* gets what head 2 has found for *drank* and for *milk*. These two words ask nothing in our heads. So they
+# look at all eight words alike, and bring home an eighth of their quality: 1 of *it* and 2 of the last word make 3 ÷ 8 =
+# 0.38, twice. Nothing has been erased: the answer stands in the rows of *drank* and *was*.
 
 # %% tags=["proof"]
 mixed = one.attend(*(split_heads(sentence @ w, 2) for w in WIDE))[0]  # (2, 8, 2)
@@ -106,7 +105,7 @@ print("✓ The same shape, and the two answers stand in the rows of drank and wa
 # %% [markdown] name="strides"
 # ## How to walk along a shelf
 #
-# How can a line that leaves every number in its place spoil every row? Think of a long shelf with one number in each
+# How can a line that leaves every number in its place spoil the rows? Think of a long shelf with one number in each
 # place. However many axes a tensor has, its numbers stand on one such shelf. The rest is a rule for walking: for each
 # axis, the **stride** says how many places one step along that axis moves.
 #
@@ -145,7 +144,8 @@ print("strides:", x.stride(), cut.stride(), heads.stride())
 print("on the shelf of x:", shelf(cut) == shelf(x), shelf(heads) == shelf(x))
 
 # %% [markdown]
-# `unflatten` reads each row of four as two heads of two, and `transpose` exchanges the first two strides. Walk from 1a to 3c, in the sheet and in the heads:
+# `unflatten` reads each row of four as two heads of two, and `transpose` exchanges the first two strides. Both together
+# are **the reshape trick**, `split_heads` in the package; `merge` above is its `merge_heads`. Walk from 1a to 3c, in the sheet and in the heads:
 
 
 # %% tags=["hide-input"]
@@ -172,18 +172,19 @@ print("strides:", rows.stride())
 print("reshape stays on the shelf:", shelf(rows.reshape(n, h * d)) == shelf(mixed))
 
 # %% [markdown]
-# On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7, and no single stride walks like that. The
-# rule: two neighbouring axes, both longer than 1, join without a copy if the outer stride is the inner size times the
-# inner stride, and only then. In `cut`, `(n, h, d)`, the strides are (4, 2, 1), and the last two axes can join:
-# 2 = 2 · 1. In `rows` they are (2, 6, 1), and these two cannot: 6 ≠ 2 · 1. So:
+# On the new shelf the four numbers of *cat* stand at places 0, 1, 6 and 7. No single stride walks like that: after a
+# step of 1 comes one of 5. So two neighbouring axes, both longer than 1, join without a copy only if the inner one, walked to its
+# end, leads to where the outer one steps: if the outer stride is the inner size times the inner stride. In `cut`,
+# `(n, h, d)`, the strides are (4, 2, 1), and the last two axes can join: 2 = 2 · 1. In `rows` they are (2, 6, 1), and
+# these two cannot: 6 ≠ 2 · 1. So:
 #
 # - `view` never copies. It refuses `rows.view(n, h * d)`: *view size is not compatible with input tensor's size and stride*.
 # - `reshape` is a view where that is possible, and otherwise a silent copy: here of all 12 numbers.
 # - `.contiguous().view(...)` asks for the copy aloud.
 #
 # Is that copy what the shorter merge lacks? Then it would be right where none is needed. PyTorch has a function for
-# attention, `F.scaled_dot_product_attention`. It gives the same numbers as `attend`, but can leave them on the shelf
-# word by word. (It wants four axes for that.)
+# attention, `F.scaled_dot_product_attention`. It gives the same numbers as `attend`. But here, where its input lies on the
+# shelf word by word, so does its result. (It wants four axes for that.)
 
 # %%
 batch = heads[None]                                             # (b, h, n, d)
@@ -195,14 +196,14 @@ print("strides:", fused.stride())
 #
 # <details name="fused"><summary>Yes: on this shelf, they stand in the right order.</summary>
 #
-# They do, but a reshape does not ask how they stand. It takes the numbers by their indices, the last axis first, so all of head 1
-# comes before head 2.
+# They do, but a reshape does not ask how they stand. It takes the numbers by their indices, of which the last runs fastest and the
+# first slowest. So all of head 1 comes before head 2.
 #
 # </details>
 # <details name="fused"><summary>No, and now it copies.</summary>
 #
-# Right. A reshape takes the numbers by their indices, the last axis first, so all of head 1 comes before head 2. Here it even
-# copies all 12, to put them wrong. The transpose and then the reshape are right, and copy nothing.
+# Right. A reshape takes the numbers by their indices, of which the last runs fastest and the first slowest. So all of head 1 comes
+# before head 2. Here it even copies all 12, to put them wrong. The transpose and then the reshape are right, and copy nothing.
 #
 # </details>
 
@@ -259,7 +260,7 @@ def split_shorter(x, h):
 # </details>
 # <details name="places"><summary>Four.</summary>
 #
-# Right: the first two and the last two. Every reading begins at 1a and ends at 3d.
+# Right: the first two and the last two. Both readings begin with 1a 1b and end with 3c 3d.
 #
 # </details>
 #
@@ -283,7 +284,7 @@ assert kept == [0, 1, 10, 11]
 print("✓ Only the first two and the last two have the index that the trick gives them.")
 
 # %% [markdown]
-# So there is a **wrong split**, as there is a **wrong merge**. The usual first test is the round trip: split, merge, and
+# So there is a **wrong split**, as there is the **wrong merge** of the first figure. The usual first test is the round trip: split, merge, and
 # compare with the input. Each step can be right or wrong, which makes four ways. Which of them give the input back?
 #
 # <details name="back"><summary>Only the right way.</summary>
@@ -468,8 +469,9 @@ print(
 
 # %% [markdown]
 # Here are both in one block to copy. `model` takes the words of one sentence, `(n, e)`, and returns a row for each. Test
-# your attention alone, with random weights in float32, and without causal mask, positions and dropout: with any of them, the right way
-# fails, too.
+# your attention alone, with random weights in float32, and without causal mask, positions and dropout. Under a causal mask the
+# first row must not hear the last word, positions give a shuffled word another row, and dropout draws anew for each call. So with
+# any of the three, even the right way fails.
 
 
 # %%
