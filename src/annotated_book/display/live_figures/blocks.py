@@ -10,7 +10,7 @@ from annotated_book.display._live import live
 KINDS = {  # of a layer, by what its queries see: how it is called, its colour, and how full
     "a": ("all keys", "n", 90),
     "w": ("a window", "n", 35),
-    "s": ("a state", "h", 75),
+    "s": ("a state", "m", 75),
     "c": ("chosen keys", "d", 85),
     "x": ("compressed keys", "d", 35),
 }
