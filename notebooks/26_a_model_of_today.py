@@ -258,8 +258,8 @@ def rms_norm(x: Tensor, g: Tensor, epsilon: float) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn feature i and feature i + d / 2 together, by an angle of their own."""
-    x1, x2 = x.chunk(2, -1)                                           # (b, h, n, ...), (b, h, n, ...)
-    return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)  # (b, h, n, d)
+    a, b = x.chunk(2, -1)                                         # (b, h, n, r), (b, h, n, r)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)  # (b, h, n, d)
 
 
 # %% [markdown]
@@ -840,7 +840,7 @@ with silenced(model, chosen):
 ANIMALS = ("cat", "otter", "wug", "dax", "blick", "zorb")
 
 
-def says(animal: str, silent: Tensor) -> tuple[str, bool]:
+def says(model, tokenizer, animal: str, silent: Tensor) -> tuple[str, bool]:
     """Ask what an animal drank for, with some heads silent; say whether it is named."""
     with silenced(model, silent):
         words = answer(model, tokenizer, QUESTION.replace("cat", animal), 12)
@@ -849,9 +849,9 @@ def says(animal: str, silent: Tensor) -> tuple[str, bool]:
 
 rows = {}
 for animal in ANIMALS:
-    named = sum(says(animal, x)[1] for x in silent["others silent"])
-    found = [says(animal, x)[0] for x in (chosen & False, chosen)]
-    rows[animal] = [*found, f"{named} of 3"]
+    heard = [says(model, tokenizer, animal, x) for x in silent["others silent"]]
+    found = [says(model, tokenizer, animal, x)[0] for x in (chosen & False, chosen)]
+    rows[animal] = [*found, f"{sum(named for _, named in heard)} of 3"]
 columns = ["all heads", "the ten silent", "others: named"]
 assert all(animal in rows[animal][0] for animal in ANIMALS)
 assert not any(animal in rows[animal][1] for animal in ANIMALS[2:])
