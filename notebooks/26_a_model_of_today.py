@@ -258,8 +258,9 @@ def rms_norm(x: Tensor, g: Tensor, epsilon: float) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn feature i and feature i + d / 2 together, by an angle of their own."""
-    a, b = x.chunk(2, -1)                                         # (b, h, n, r), (b, h, n, r)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)  # (b, h, n, d)
+    a, b = x.chunk(2, -1)  # (b, h, n, r), (b, h, n, r)
+    turned = a * cos - b * sin, b * cos + a * sin
+    return torch.cat(turned, -1)  # (b, h, n, d)
 
 
 # %% [markdown]
