@@ -3,11 +3,11 @@
 #
 # *Why is my attention slow on a CPU, and what do I change?*
 #
-# *7 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
+# *8 minutes and 2 of exercises. Afterwards you can find what slows a call, change the line that
 # does it, and measure whether it helped.*
 #
-# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, with a causal mask. Make the call as fast as it can be, and watch
-# which part shrinks. (Dashed: before your last press. Other buttons wake as you press.)
+# Here is `nn.MultiheadAttention` at 2,048 tokens, in evaluation, under `torch.no_grad()` and with a causal mask. Make the
+# call as fast as it can be, and watch which part shrinks. (Dashed: before your last press.)
 
 # %% tags=["hide-input"]
 import os
@@ -49,7 +49,7 @@ KINDS = {
     "causal": display.Given("attn_mask=future", "is_causal=True"),
     "booleans": display.Given("attn_mask=hide", "attn_mask=~hide"),
     "floats": display.Given("attn_mask=floats", "attn_mask=floats"),
-    "every head": display.Given("attn_mask=hide_by_head", "attn_mask=see_by_head"),
+    "every head": display.Given("attn_mask=hide_by_head", "attn_mask=~hide_by_head"),
     "every head, floats": display.Given("attn_mask=floats", "attn_mask=floats"),
 }
 
@@ -79,18 +79,36 @@ display.call_race(
 )
 
 # %% [markdown]
-# With a long sequence, these lines are the answer ([a GPU](#cell-id=and-on-a-gpu) has rules of its own). The first is for heads that you have cut yourself, the others for PyTorch's class:
-#
+# So there are two ways out of a slow call ([a GPU](#cell-id=and-on-a-gpu) has rules of its own). You can keep PyTorch's class, or take its
+# projections and call PyTorch's function yourself:
+
+
+# %%
+def with_the_function(attention: nn.MultiheadAttention, x, **mask):
+    """Attend by the function, with the projections of PyTorch's class."""
+    wide = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)  # (b, n, 3 * e)
+    cut = wide.unflatten(-1, (3, attention.num_heads, -1)).permute(
+        2, 0, 3, 1, 4
+    )                                                            # (3, b, h, n, d)
+    heads = F.scaled_dot_product_attention(*cut, **mask)         # (b, h, n, d)
+    return attention.out_proj(heads.transpose(1, 2).flatten(2))  # (b, n, e)
+
+
+# %% [markdown]
 # ```python
-# heads = F.scaled_dot_product_attention(q, k, v)     # (b, h, n, d), no dropout
+# output, weights = attention(x, x, x, attn_mask=future)  # before: 522 ms
 #
-# torch.backends.mha.set_fastpath_enabled(False)      # for the whole program
-# output, _ = attention(x, x, x, need_weights=False)  # returns None for the weights
+# torch.backends.mha.set_fastpath_enabled(False)  # for the whole program; then 138 ms
+# output, _ = attention(x, x, x, attn_mask=future, is_causal=True, need_weights=False)
+#
+# output = with_the_function(attention, x, is_causal=True)  # 130 ms
 # ```
 #
-# The second line looks like a slip: who switches off a fast path to save time? But press `need_weights=False` alone, and every
-# part is still there. To return no weights is not to make none: PyTorch's shortcut for such calls, the **fast
-# path**, computes them all the same. Off it, the class calls the function, which makes none.
+# (If every token may see every other, leave out `attn_mask` and `is_causal`.)
+#
+# Switching off looks like a slip: who gives up a fast path to save time? But press `need_weights=False` alone, and every
+# part is still there. PyTorch's shortcut for such calls, the **fast path**, computes the weights all the same. Off it,
+# the class calls the function, which makes none.
 
 # %% tags=["proof"]
 x, theirs = torch.randn(2, 16, 48), nn.MultiheadAttention(48, 8, batch_first=True).eval()
@@ -99,11 +117,12 @@ with torch.no_grad():
     torch.backends.mha.set_fastpath_enabled(False)
     outputs.append(theirs(x, x, x, need_weights=False)[0])
     torch.backends.mha.set_fastpath_enabled(True)
-    packed = F.linear(x, theirs.in_proj_weight, theirs.in_proj_bias).unflatten(
-        -1, (3, 8, 6)
-    )
-    heads = F.scaled_dot_product_attention(*packed.permute(2, 0, 3, 1, 4))
-    outputs.append(theirs.out_proj(heads.transpose(1, 2).flatten(2)))
+    outputs.append(with_the_function(theirs, x))
+    future = torch.ones(16, 16).triu(1).bool()
+    masked = theirs(x, x, x, attn_mask=future)[0]
+    for given in ({"is_causal": True}, {"attn_mask": ~future}):
+        torch.testing.assert_close(with_the_function(theirs, x, **given), masked)
+    assert not torch.allclose(with_the_function(theirs, x, attn_mask=future), masked)
 assert all(x["rounds"] >= 17 for section in RACES for x in find(section))
 for output in outputs[1:]:
     torch.testing.assert_close(output, outputs[0])
@@ -206,7 +225,9 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # </details>
 # <details name="masked"><summary>The softmax.</summary>
 #
-# Right. Under a mask the fast path takes another softmax, which takes ten times as long.
+# Right. Under a mask the fast path takes [another
+# softmax](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/SoftMax.cpp), which goes through a row number
+# by number. The usual one takes eight or sixteen at once. So this one takes ten times as long.
 #
 # </details>
 # <details name="masked"><summary>The products.</summary>
@@ -222,10 +243,20 @@ print("✓ Twice the tokens: with weights nearly four times the memory, without 
 # > the future. Pass the mask, and the flag beside it only if it is [the square causal
 # > one](16_masks_in_the_wild.ipynb#cell-id=need-weights-decides).
 #
+# > **Pitfall.** In the class's booleans, True hides; in the function's, True shows. So pass `~hide`. Without the ~ no error
+# > comes, and every token sees just what it should not.
+#
 # The kernel takes no booleans: PyTorch makes floats of them, in each call anew. Choose *every head* and call the function:
-# *the mask* takes a quarter of the time. So **make the floats yourself, once**. As floats, a bias for every head, such as ALiBi's, goes to the
-# kernel as it is, on four axes: `bias[None]` if yours is (h, n, m). And of two masks, `attn_mask` and `key_padding_mask`, the class makes
-# one for every head; call the function with one `(b, 1, n, m)`.
+# *the mask* takes a quarter of the time. So **make the floats yourself, once**, and of two masks one:
+#
+# ```python
+# hide = attn_mask | key_padding_mask[:, None, None]                   # (b, 1, n, m)
+# floats = torch.zeros(hide.shape).masked_fill(hide, -torch.inf)       # (b, 1, n, m)
+# output = with_the_function(attention, x, attn_mask=floats)           # (b, n, e)
+# ```
+#
+# A bias for every head, such as ALiBi's, is floats already. It goes to the
+# kernel as it is, on four axes: `bias[None]` if yours is (h, n, m).
 
 
 # %% tags=["hide-input"]
@@ -252,26 +283,6 @@ def operations(
 
 
 # %% tags=["proof"]
-off = {"fast": False, "need_weights": False}
-for given in ({}, {"attn_mask": hidden}, {"key_padding_mask": hidden[[0, 8]]}):
-    ran = operations(module(), x, need_weights=False, **given)
-    assert {"_softmax", "_masked_softmax"} & ran > set()
-    assert FAST in ran - {FUSED} == ran
-    learning = operations(module().train(), x, grad=True, need_weights=False, **given)
-    assert FUSED in learning - {FAST} == learning
-for other in (module(bias=False), module(h=3), module(batch_first=False), module().train()):
-    assert FAST not in operations(other, x, need_weights=False)
-assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
-assert FAST not in operations(module(), x, x.clone(), need_weights=False)
-assert FUSED not in operations(
-    module(dropout=0.1).train(), x, grad=True, need_weights=False
-)
-assert nn.TransformerEncoderLayer(48, 8).self_attn.dropout == 0.1
-assert FUSED in operations(module(), x, **off)
-assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
-print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
-
-# %% tags=["proof"]
 from unittest import mock
 
 function, padded = F.scaled_dot_product_attention, torch.ones(2, 16).triu(15).bool()
@@ -279,12 +290,18 @@ both = {"attn_mask": torch.ones(16, 16).triu(1).bool(), "key_padding_mask": padd
 for given, made in (both, 2 * 8 * 16 * 16), ({"attn_mask": both["attn_mask"]}, 16 * 16):
     with mock.patch.object(F, "scaled_dot_product_attention", wraps=function) as asked_for:
         theirs.train()(x, x, x, need_weights=False, **given)
-    floats = asked_for.call_args.args[3]
-    assert floats.untyped_storage().nbytes() == 4 * made
+    taken = asked_for.call_args.args[3]
+    assert taken.untyped_storage().nbytes() == 4 * made
 theirs.eval()
 assert (
     theirs.merge_masks(*both.values(), x)[0].untyped_storage().nbytes() == 2 * 8 * 16 * 16
 )
+hide = both["attn_mask"] | padded[:, None, None]                # (b, 1, n, m)
+merged = torch.zeros(hide.shape).masked_fill(hide, -torch.inf)  # (b, 1, n, m)
+with torch.no_grad():
+    torch.testing.assert_close(
+        with_the_function(theirs, x, attn_mask=merged), theirs(x, x, x, **both)[0]
+    )
 print("✓ Of two masks, the class makes one for every head.")
 
 # %% tags=["proof"]
@@ -337,8 +354,9 @@ print("✓ The mask's cost on the fast path is its softmax, and off it next to n
 # %% [markdown] name="the-fast-path"
 # ## When does the fast path run?
 #
-# The fast path is one operation in C++. It skips PyTorch's Python, but on a CPU it skips the fused kernel, too. Up to how many
-# tokens is it faster, on our machine and without weights?
+# A call is on it in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there are biases, queries,
+# keys and values are one tensor, and no mask is of floats. The fast path is one operation in C++. It skips PyTorch's
+# Python, but on a CPU it skips the fused kernel, too. Up to how many tokens is it faster, on our machine and without weights?
 #
 # <details name="short"><summary>About 1,000</summary>
 #
@@ -376,7 +394,6 @@ ax.set_xscale("log", base=2)
 ax.set_xticks(list(curve)[::2], [f"{n:,}" for n in curve][::2])
 ax.minorticks_off()
 ax.set(xlim=(28, 6000), xlabel="tokens n", ylabel="on ÷ off", ylim=(0, None))
-ax.plot(start["no mask"], 1, marker="|", ms=24, color=display.COLOURS["n"], mew=2, zorder=3)
 caption = (
     "Time on the fast path ÷ time off it; b = 1, e = 512, h = 8, no weights. Shaded: from "
     f"quartile to quartile. Without a mask, it is slower from n = {start['no mask']:,} on."
@@ -391,9 +408,28 @@ for n, ratios in curve.items():
 print("✓ Without a mask, even up to 128 tokens, then slower; with one, slower from 64 on.")
 
 # %% [markdown]
-# A call is on it in evaluation, without gradients, if `batch_first=True`, the number of heads is even, there are biases, queries,
-# keys and values are one tensor, and no mask is of floats. The switch is for the whole program, `nn.TransformerEncoder`
+# The switch is for the whole program, `nn.TransformerEncoder`
 # included, whose layer on the fast path [misreads finite masks of floats](16_masks_in_the_wild.ipynb#cell-id=booleans-or-floats).
+
+# %% tags=["proof"]
+off = {"fast": False, "need_weights": False}
+for given in ({}, {"attn_mask": hidden}, {"key_padding_mask": hidden[[0, 8]]}):
+    ran = operations(module(), x, need_weights=False, **given)
+    assert {"_softmax", "_masked_softmax"} & ran > set()
+    assert FAST in ran - {FUSED} == ran
+    learning = operations(module().train(), x, grad=True, need_weights=False, **given)
+    assert FUSED in learning - {FAST} == learning
+for other in (module(bias=False), module(h=3), module(batch_first=False), module().train()):
+    assert FAST not in operations(other, x, need_weights=False)
+assert FAST not in operations(module(), x, attn_mask=floats, need_weights=False)
+assert FAST not in operations(module(), x, x.clone(), need_weights=False)
+assert FUSED not in operations(
+    module(dropout=0.1).train(), x, grad=True, need_weights=False
+)
+assert nn.TransformerEncoderLayer(48, 8).self_attn.dropout == 0.1
+assert FUSED in operations(module(), x, **off)
+assert FUSED not in operations(module(), x, fast=False) > {"bmm", "_softmax"}
+print("✓ Off the fast path, the fused kernel runs if the call asks for no weights.")
 
 # %% [markdown] name="deeper-why-not"
 # <!-- deeper: let PyTorch say why a call is not on the fast path -->
@@ -436,25 +472,15 @@ display.show(said, columns=["PyTorch says"], decimals="<", corner="a module")
 # <!-- /deeper -->
 
 # %% [markdown] name="which-limit"
-# ## Which limit is yours?
+# ## Where else does the time go?
 #
-# Make the heads twice as wide: that is twice the arithmetic, and as many scores. A call that
-# takes twice as long is **compute-bound**. One that takes hardly longer is **memory-bound**, by travel or by new memory: fewer FLOPs would not help it.
-
-# %% tags=["hide-input"]
-(wide,) = find("twice as wide")
-doubled = {x: [wide["ratios"][x][f"{x}, 2 d"][MIDDLE]] for x in ("fused", "step by step")}
-title = "Heads twice as wide: times the time, n = 2,048"
-display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
-
-# %% [markdown]
-# Fused, attention is nearly compute-bound. In two more cases, the waste is not in the scores:
+# In two cases, the waste is not in the scores:
 #
 # - **While a model writes**, each call has one query. `nn.MultiheadAttention` keeps no keys and values, so it projects the whole
 #   text anew. A [cache](21_cache.ipynb) keeps them.
 # - **A server's batch**, say 16 texts of 128 to 256 tokens<!-- setting -->, padded: with the function, projections take seven tenths of the time.
-#   What helps is less padding and, where the processor multiplies in them, 16 bits. (Told of padding, an `nn.TransformerEncoder` leaves it out,
-#   but only on the fast path: measure before you switch it off.)
+#   What helps is less padding and, where the processor multiplies in it, bfloat16 (`lscpu` lists `avx512_bf16` or `amx_bf16`). Told of
+#   padding, an `nn.TransformerEncoder` leaves it out, but only on the fast path: measure before you switch it off.
 
 # %% tags=["hide-input"]
 (one,), (batch,) = find("one query"), find("served")
@@ -465,15 +491,17 @@ ways = {
     "function, by length": "… and texts of like length together",
     "function, bfloat16": "… padded, and in 16 bits",
 }
-helped = {
-    "one query, keys kept": [1 / one["ratios"]["fused"]["class"][MIDDLE]],
-} | {name: [batch["ratios"]["class"][way][MIDDLE]] for way, name in ways.items()}
-title = f"Time; the class is 1. With the function, {projecting:.0%} is projections"
-display.show(helped, columns=["time"], decimals=".2f", corner="a change", title=title)
+how = ["set_fastpath_enabled(False)", "with_the_function(…)", "sort, then batch"]
+how += ["model.bfloat16(), x.bfloat16()"]
+writing = 1 / one["ratios"]["fused"]["class"][MIDDLE]
+helped = {"writing: one query, keys kept": [f"{writing:.2f}", "a cache"]} | {
+    name: [f"{batch['ratios']['class'][way][MIDDLE]:.2f}", line]
+    for (way, name), line in zip(ways.items(), how)
+}
+title = f"Time; each by the class is 1. With the function, {projecting:.0%} is projections"
+display.show(helped, columns=["time", "how"], decimals="<", corner="a change", title=title)
 
 # %% tags=["proof"]
-slower = [wide["ratios"][x][f"{x}, 2 d"] for x in ("fused", "step by step")]
-assert slower[0][0] > 1.5 > slower[1][2]
 assert one["ratios"]["fused"]["step by step"][MIDDLE] < 1.5
 assert one["ratios"]["fused"]["class"][0] > 5
 assert abs(projecting - 0.7) < 0.05
@@ -487,6 +515,25 @@ for fast in (True, False):
     )
     assert ("_nested_tensor_from_mask" in ran) == fast
 print("✓ Each line of the batch is faster than the one before it, at both quartiles.")
+
+# %% [markdown]
+# <!-- deeper: Compute-bound or memory-bound? -->
+# ### Going deeper: Compute-bound or memory-bound?
+#
+# Make the heads twice as wide: that is twice the arithmetic, and as many scores. A call that then takes twice as long is
+# **compute-bound**. One that takes hardly longer is **memory-bound**, by travel or by new memory: fewer FLOPs would not help it.
+# Fused, attention is nearly compute-bound.
+
+# %% tags=["hide-input"]
+(wide,) = find("twice as wide")
+slower = [wide["ratios"][x][f"{x}, 2 d"] for x in ("fused", "step by step")]
+assert slower[0][0] > 1.5 > slower[1][2]
+doubled = {x: [wide["ratios"][x][f"{x}, 2 d"][MIDDLE]] for x in ("fused", "step by step")}
+title = "Heads twice as wide: times the time, n = 2,048"
+display.show(doubled, columns=["time"], decimals=".2f", corner="attention", title=title)
+
+# %% [markdown]
+# <!-- /deeper -->
 
 # %% [markdown] name="which-kernel-runs"
 # ## When does the fused kernel refuse?
@@ -521,29 +568,39 @@ usual = "(b, n, h, d).transpose(1, 2)"
 layouts = {
     usual: q,
     "(b · h, n, d)": q.flatten(0, 1),
-    "cut as (b, n, d, h)": strided,
+    "(b, n, d, h).permute(0, 3, 1, 2)": strided,
 }
 answers = {name: refusal(x, x, x) for name, x in layouts.items()}
 answers["learnt bias"] = refusal(q, q, q, attn_mask=learnt)
 answers["dropout_p=0.1"] = refusal(q, q, q, dropout_p=0.1)
+
+# %% tags=["hide-input"]
 ratios = find("kernels")[0]["ratios"]["(b, h, n, d)"]
 refused = ["(b * h, n, d)", "cut as (b, n, d, h)", "learnt bias", "dropout"]
 times = [1.0, *(ratios[name][MIDDLE] for name in refused)]
 mended = ["cut so, then contiguous", "learnt bias, detached"]
 then = [None, 1.0, *(ratios[name][MIDDLE] for name in mended), 1.0]
-write = ["", "q.unflatten(0, (b, h))", "q.contiguous()", "bias.detach()", "dropout_p=0.0"]
+write = [
+    "",
+    "q.unflatten(0, (b, h))",
+    "q.contiguous()",
+    "bias.detach(), not to train",
+    "dropout_p=0.0",
+]
 for name, time, instead, after in zip(list(answers), times, write, then):
     short = answers[name].partition(" Got ")[0].partition(", but got")[0]
     told = [f"{time:.1f}", instead, after and f"{after:.1f}"]
     answers[name] = [*told, short.replace("  ", " ") or "(nothing)"]
-title = "time: the first row is 1; n = 2,048; dropout timed with p = 10⁻¹²"
+title = (
+    "time: the first row is 1; n = 2,048; dropout timed with p = 10⁻¹², to compare outputs"
+)
 columns = ["time", "write instead", "then", "PyTorch says"]
 display.show(answers, columns=columns, decimals="<", corner="a call", title=title)
 
 # %% [markdown]
 # A copy costs little, and a refusal much. A learnt bias is refused even under `torch.no_grad()`: what counts is
-# its own `requires_grad`. PyTorch's layers drop a tenth of the weights by default, so on a CPU none of them is
-# fused in training: set `self_attn.dropout = 0.0` if you can. A model of `transformers` asks for the kernel unless it is `"eager"`, as it
+# its own `requires_grad`. (In training it needs its gradient, and stays slow.) `nn.TransformerEncoderLayer` drops a tenth of the
+# weights by default, so on a CPU it is not fused in training: set `self_attn.dropout = 0.0` if you can. A model of `transformers` asks for the kernel unless it is `"eager"`, as it
 # must be where you [want weights](../docs/messages.md#output-attentions).
 
 # %% tags=["proof"]
@@ -576,7 +633,7 @@ for x in layouts.values():
     fused = "aten::" + FUSED in {op.name for op in ran.events()}
     assert fused == (not refusal(x, x, x))
 assert "dtype" in refusal(q, q, q, attn_mask=added.long())
-print("✓ It refuses these five, and takes the flag, floats, and floats made of booleans.")
+print("✓ It refuses all but the first, and takes the flag, floats, and floats of booleans.")
 
 # %% [markdown] name="did-it-help"
 # ## How do I know that it helped?
@@ -586,8 +643,8 @@ print("✓ It refuses these five, and takes the flag, floats, and floats made of
 # read the clock.
 #
 # Then let the versions *take turns*, so that both meet the same busy minutes, and divide one time by the other in each
-# round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. Of five,
-# two *equal* versions put both on one side in three races of eight; of 17, in fewer than one of twenty.
+# round. The **quartiles** of these ratios enclose their middle half: with both on one side of 1, one version is faster. Take 17 rounds or more. With five
+# rounds, two *equal* versions have both quartiles on one side in three races of eight; with 17, in fewer than one of twenty.
 
 
 # %% tags=["proof"]
@@ -607,7 +664,8 @@ assert by_chance(17) < 1 / 20 < by_chance(13)
 print("✓ All outcomes of five rounds, counted one by one, give three of eight.")
 
 # %% [markdown] name="and-on-a-gpu"
-# ## What changes on a GPU?
+# <!-- deeper: What changes on a GPU? -->
+# ### Going deeper: What changes on a GPU?
 #
 # No GPU was measured here; this stands in PyTorch's code, for calls without weights.
 #
@@ -617,6 +675,8 @@ print("✓ All outcomes of five rounds, counted one by one, give three of eight.
 #
 # Sources: [FlashAttention's code](../docs/references.md#flash-attention-code), and [that of the fast
 # path](https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/attention.cu). Under `torch.autocast("cuda")` no call is on the fast path.
+#
+# <!-- /deeper -->
 
 # %% [markdown]
 # ## Exercises

@@ -189,7 +189,7 @@ def call_race(data):
         shares = took["parts"][f"{mask}: {way}"].values()
         spent = [round(all_times[f"{mask}: {way}"] * share) for share in shares]
         parts = [name for name, _ in data["parts"]]
-        end = "Nothing here is clearly faster." * (middle <= 1.1 * best)
+        end = "Within a tenth of the fastest." * (middle <= 1.1 * best)
         largest = parts[spent.index(max(spent))]
         said = f"{mask}: {middle} ms; largest: {largest}, {max(spent)} ms. {end}"
         texts = [

@@ -20,7 +20,6 @@ export default {
     const high = TOTAL + ROW * parts.length;
     const root = svg("svg", { viewBox: `0 0 ${WIDE} ${high}`, role: "img", fill: "currentColor" });
     root.style.maxWidth = `${1.5 * WIDE}px`;
-    let awake = false; // the function, once the class is as fast as it can be
     let before = null; // the parts before the last change
     const [code, said] = [element("code"), readout()];
 
@@ -55,16 +54,14 @@ export default {
       const [name, toClass, toFunction] = masks[now.mask];
       const flagged = ways.some((way) => way[3] && way[4][now.mask]);
       now.flag &&= now.plain && now.off && flagged;
-      awake ||= now.plain && now.off;
       const disabled = {
         plain: now.function,
         off: now.function,
         flag: now.function || !(now.plain && now.off && flagged),
-        function: !awake,
       };
       for (const [which, each] of knobs) {
         each.setAttribute("aria-pressed", String(now[which]));
-        each.disabled = disabled[which];
+        each.disabled = disabled[which] ?? false;
       }
       const way = find();
       const [[lower, middle, upper], spent] = [way[4][now.mask], way[5][now.mask]];
@@ -100,7 +97,7 @@ export default {
         now.off && !now.function ? "torch.backends.mha.set_fastpath_enabled(False)\n" : "";
       code.textContent = off + line;
       const largest = spent.indexOf(Math.max(...spent));
-      const done = middle <= 1.1 * best ? "Nothing here is clearly faster." : "";
+      const done = middle <= 1.1 * best ? "Within a tenth of the fastest." : "";
       const part = `largest: ${parts[largest][0]}, ${spent[largest]} ms`;
       said.textContent = `${name}: ${middle} ms; ${part}. ${done}`;
       const each = parts.map(([part], i) => `${part} ${spent[i]}`).join(", ");
