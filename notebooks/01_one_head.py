@@ -328,15 +328,15 @@ display.by_hand(
 )
 
 # %% [markdown] name="thirsty-or-sweet"
-# In $W_Q$ or $W_K$, one press alone moves nothing: a question finds nobody while all keys are empty. Did *it* ask for animals? Then
+# In $W_Q$ or $W_K$, one press alone moves nothing: a question finds nobody while all keys are empty. If you let *it* ask for animals,
 # the first answer is right, as *thirsty* is 2 of an animal itself. But in the next sentence *it* finds the cats. **Three
 # presses get all four. Which?**
 #
 # <details><summary>Whom to ask</summary>
 #
 # Not the nouns, but the last word, which says something. Let *it* ask for a quality, and words be found by theirs: row *quality*,
-# column *quality*, of $W_Q$ and of $W_K$. That makes three. In the last sentence three foods still outvote
-# *thirsty*, so ask louder: make one of the two a 2.
+# column *quality*, of $W_Q$ and of $W_K$. That makes three. But three foods outvote the last word in *milk cream butter vanished because
+# it was thirsty*, so ask louder: make one of the two a 2.
 #
 # </details>
 
@@ -367,61 +367,34 @@ assert 4 not in one + two
 assert (three.count(4), len(three)) == (18, 2600)
 print("✓ One or two presses never get all four; of 2,600 ways to press three times, 18 do.")
 
-# %% [markdown] name="our-head"
-# So *it* asks for one thing, and brings home another. What comes home are two numbers, d = 2, and a word has four, e = 4. A
+# %% [markdown]
+# So *it* asks for one thing, and brings home another. Two numbers come home, d = 2, and a word has four, e = 4. A
 # fourth matrix, $W_O$, says under which features they are **written**, before a model adds them to the row of the word
-# that asked: in the head that you have just set, the first number under *animal*, the second under *food*.
-#
-# That head believes the last word, whoever else is about. *Our head*, that of the chapters to come, asks a question of its own: *is
-# something said about an animal?* So it looks for animals, twice as loud as for qualities. But a word hands over its quality
-# alone, and $W_O$ writes that under *animal*. One number is enough for this, so the second column of $W_V$ is empty.
+# that asked. Here is your head, in code: the first number goes under *animal*, the second under *food*.
 
 # %%
-W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
-W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
-W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over quality
-W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])      # (d, e), written under animal
+w_q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [0, 2]])  # (e, d), asks for quality
+w_k = torch.tensor([[0.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by quality
+w_v = torch.tensor([[1.0, 0], [0, 1], [0, 0], [0, 0]])  # (e, d), hands over animal, food
+w_o = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0]])      # (d, e), written under animal, food
 
-mixed, weights = attend(x @ W_Q, x @ W_K, x @ W_V)  # (8, 2), (8, 8)
-written = mixed @ W_O                               # (8, 2) x (2, 4) -> (8, 4)
+mixed, _ = attend(x @ w_q, x @ w_k, x @ w_v)  # (8, 2), (8, 8)
+written = mixed @ w_o                         # (8, 2) x (2, 4) -> (8, 4)
 
 # %% tags=["hide-input"]
-of_sweet = attend(y @ W_Q, y @ W_K, y @ W_V)[0] @ W_O  # (8, 4)
+of_sweet = attend(y @ w_q, y @ w_k, y @ w_v)[0] @ w_o  # (8, 4)
+torch.testing.assert_close(torch.stack([w_q, w_k, w_v]), solved)
+assert written[it, 0] > 2 * written[it, 1]
+assert of_sweet[it, 1] > 2 * of_sweet[it, 0]
 rows = torch.stack([written[it], of_sweet[it]])
-torch.testing.assert_close(weights[it, 1], weights[it, 7])
-assert weights[it, 1] > 0.45
-assert attend(y @ W_Q, y @ W_K, y @ W_V)[1][it, 1] > 0.75
 display.show(rows, ["thirsty", "sweet"], FEATURES, corner="“it” gets")
-
-# %% [markdown]
-# *Thirsty* is found twice over, as an animal and as a quality, and gets as much of the look as the cat, nearly half. It hands
-# over its 2, and 0.97 comes home: a *yes*, so the cat is meant. *Sweet* is found as a quality alone. Most of the look goes to the cat, which has no quality to
-# give, and 0.19 is a *no*.
-
-# %% [markdown]
-# ## How far along the arrow
-#
-# Two numbers are a place on paper. Here are the keys of *the cat drank milk because it was thirsty*, by our $W_K$. The
-# arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself than at any
-# other word?
-
-# %% tags=["hide-input"]
-keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
-arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
-by_word = arrows @ keys.mT                                     # (51 * 51, 8)
-assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
-display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
-
-# %% [markdown]
-# A score is how far along the arrow a key stands, times the length of the arrow. Divided by $\sqrt 2$, as d is 2 here, it
-# goes into the softmax. And *it* never comes first: *thirsty* stands in the same direction, twice as far, and so has twice
-# its score. Where that is negative, the words at (0, 0) score more.
 
 # %% [markdown] name="ask-twice"
 # ## Ask twice
 #
-# Our head looks more at the cat than at the milk, with *thirsty* and with *sweet* alike. Can other matrices turn it: with
-# *thirsty* more at the cat, with *sweet* more at the milk?
+# With *thirsty*, 1.51 is added to the *animal* of *it*, and with *sweet*, to its *food*. So your head answers the question of the first
+# page. But it believes the last word, whoever else is about. On the first screen you would have had *it* look at the noun: with
+# *thirsty* more at the cat, with *sweet* more at the milk. Can any matrices do that?
 #
 # <details name="in-one-round"><summary>Yes, with the right numbers.</summary>
 #
@@ -473,8 +446,35 @@ display.collects(
 # %% [markdown]
 # Of the two, *it* now prefers the cat with *thirsty*, and the milk with *sweet* (the last word itself gets most), because the first round has
 # written the last word into its row. The third button shows a head that nobody set by hand, one of the 72 of
-# `all-MiniLM-L6-v2`, a model that finds texts of similar meaning, picked because it does this in this sentence. Into its rows, three layers before have written.
+# `all-MiniLM-L6-v2`, a model that finds texts of similar meaning, picked because it does this in this sentence. Before that, three rounds, each
+# with many heads, have written into its rows.
 # [Trained weights](13_trained_weights.ipynb) puts all 72 on trial.
+
+# %% [markdown] name="our-head"
+# ## How far along the arrow
+#
+# A head can also ask for two things at once. Here *it* asks for animals, twice as loud as for qualities:
+
+# %%
+W_Q = torch.tensor([[0.0, 0], [0, 0], [0, 0], [2, 1]])  # (e, d), asks for animal, quality
+W_K = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, 1]])  # (e, d), found by animal, quality
+
+# %% [markdown]
+# Two numbers are a place on paper. Below are the keys of *the cat drank milk because it was thirsty*. The
+# arrow is the query of *it*, and you can drag its tip. Can you turn it so that *it* looks more at itself than at any
+# other word?
+
+# %% tags=["hide-input"]
+keys, query = EMBEDDINGS @ W_K, (EMBEDDINGS @ W_Q)[it]         # (m, d), (d,)
+arrows = torch.cartesian_prod(*[torch.arange(-15.0, 36)] * 2)  # (51 * 51, 2), in tenths
+by_word = arrows @ keys.mT                                     # (51 * 51, 8)
+assert (by_word[:, [it]] <= by_word[:, torch.arange(8) != it]).any(-1).all()
+display.needle(query, keys, WORDS, ("animal", "quality"), who="it", name="needle")
+
+# %% [markdown]
+# A score is how far along the arrow a key stands, times the length of the arrow. Divided by $\sqrt 2$, as d is 2 here, it
+# goes into the softmax. And *it* never comes first: *thirsty* stands in the same direction, twice as far, and so has twice
+# its score. Where that is negative, the words at (0, 0) score more.
 
 # %% [markdown] name="deeper-why-divide-by-the-root"
 # ## Why divide by √d?
@@ -566,8 +566,8 @@ print("✓ The formula is what autograd finds.")
 # %% [markdown]
 # ## A head that can be trained
 #
-# In a module, an optimiser can train the four matrices. They begin at random, divided by a root, so that a product with
-# them is about as large as what goes in. As in PyTorch's module, `query`, `key` and `value` are the rows *before* the
+# In a module, an optimiser can train the four matrices. They begin at random, divided by the root of how many products are added up, as
+# the scores were. So what comes out is about as large as what goes in. As in PyTorch's module, `query`, `key` and `value` are the rows *before* the
 # matrices. Where all three are the same rows, this is **self-attention**.
 
 
@@ -600,7 +600,7 @@ class OneHead(nn.Module):
 
 # %% tags=["hide-input"]
 ours = OneHead(embed_dim=4, head_dim=2)
-ours.load_state_dict({"w_q": W_Q, "w_k": W_K, "w_v": W_V, "w_o": W_O})
+ours.load_state_dict({"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o})
 torch.testing.assert_close(ours(x, x, x)[0], written)
 scores = EMBEDDINGS @ EMBEDDINGS.mT / math.sqrt(4)     # (8, 4) x (4, 8) -> (8, 8)
 right, wrong = scores.softmax(-1), scores.softmax(-2)  # (8, 8)
@@ -701,7 +701,7 @@ exercises.one_head.check_attend.folded(my_attend)
 # > **In short.** Attention is a soft look-up. Each query is compared with every key: the better a
 # > key fits, the more the query collects from its value.
 # >
-# > Query `(n, d)`, key `(m, d)`, value `(m, d)`; weights `(n, m)`; output `(n, d)`.
+# > Query `(n, d)`, key and value `(m, d)`; weights `(n, m)`; output `(n, d)`. A value may have a width of its own.
 # >
 # > Each query's weights are positive and add up to one. $W_Q$ and $W_K$ decide who finds whom;
 # > $W_V$ and $W_O$ decide what is handed over and where it is written.

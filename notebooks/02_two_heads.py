@@ -3,7 +3,7 @@
 #
 # *How can a word look at two things at once, and keep them apart?*
 #
-# *10 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
+# *11 minutes and 6 of exercises. Afterwards you can say what one head mixes, and write any
 # number of heads as a list.*
 #
 # > the **warm** cat drank **cold** milk
@@ -172,98 +172,6 @@ display.glasses(poured, ["cat", "milk"], name="two-glasses", writes=(w_o, FEATUR
 # [[Vaswani et al., section 3.2.2](../docs/references.md#vaswani-2017)]. Each head has a $W_Q$, $W_K$ and $W_V$ of its own,
 # and all share $W_O$.
 
-# %% [markdown] name="two-questions-at-once"
-# ## A rematch for the word *it*
-#
-# [Our head](01_one_head.ipynb#cell-id=our-head) of the last chapter lets *it* look for animals, and writes their quality under
-# *animal*. But where does a *yes* begin? Give it a rival, and nobody has to say: the same
-# head with *animal* and *food* exchanged, in $W_K$, so that head 2 finds foods, and in $W_O$, so that it writes under
-# *food*. The longer bar wins. (`one` is the code of the last chapter.)
-
-# %%
-SWAP = [1, 0, 2, 3]  # animal and food change places
-HEADS = [(one.W_Q, one.W_K, one.W_V), (one.W_Q, one.W_K[SWAP], one.W_V)]
-W_O = torch.cat([one.W_O, one.W_O[:, SWAP]])  # (h * d, e), under animal, under food
-
-
-def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Run one head after the other, and put what they collect side by side."""
-    heads = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in HEADS]
-    merged = torch.cat([mixed for mixed, _ in heads], -1)     # (n, h * d)
-    weights = torch.stack([weights for _, weights in heads])  # (h, n, n)
-    return merged @ W_O, weights                              # (n, e), (h, n, n)
-
-
-# %% [markdown]
-# How many of these six sentences will the two get right? Press your number. Then you see, over the words, where head 1
-# looks from *it*, and under them, where head 2 does.
-
-
-# %% tags=["hide-input"]
-def scores_of_it(x: Tensor, number: float) -> Tensor:
-    """Score all words for "it", with this number at the rival's noun in W_K."""
-    w_k = one.W_K.clone()
-    w_k[1, 0] = number  # in head 1, how well a food is found
-    keys = torch.stack([x @ w_k, x @ w_k[SWAP]])  # (h, m, d)
-    query = (x @ one.W_Q)[one.WORDS.index("it")]  # (d,)
-    return keys @ query / w_k.size(1) ** 0.5      # (h, m)
-
-
-six, place = {}, one.WORDS.index("it")
-starts = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
-for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
-    for answer, last in enumerate(("thirsty", "sweet")):
-        x = one.embed(said := [*words[:-1], last])  # (8, 4)
-        scores = [scores_of_it(x, number) for number in (0, 1)]
-        six[f"{start} … {last}"] = said, answer, *scores, (x @ one.W_V)[:, 0]
-keys = [w_k for _, w_k, _ in HEADS]
-display.duel(six, ("animal", "food"), -1, keys, one.FEATURES, name="rematch")
-
-# %% [markdown]
-# <details><summary>What went wrong?</summary>
-#
-# In *cats … thirsty* there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home
-# their quality: 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
-#
-# </details>
-#
-# An animal is no food, and the heads do not know it: that is the coloured 0 in each $W_K$. Now you can change it. **Can you get all
-# six by moving one slider alone?**
-#
-# <details><summary>What a number does</summary>
-#
-# No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at 1 the
-# heads look for the same, and every sentence is a draw: two heads that look alike are one. With both below 0, at −0.5<!-- setting --> already, it is six. In
-# *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, to words that have no quality, and 0.40 of
-# *food* is left.
-#
-# </details>
-#
-# More heads are not better by themselves: each has to look in the right place. In a model, training moves all these numbers
-# at once.
-
-# %% tags=["proof"]
-right = {}
-for numbers in torch.cartesian_prod(torch.arange(-4, 5) / 2, torch.arange(-4, 5) / 2):
-    found = []
-    for words, answer, *_, gives in six.values():
-        both = [scores_of_it(one.embed(words), z.item())[i] for i, z in enumerate(numbers)]
-        animal_says, food_says = (torch.stack(both).softmax(-1) @ gives).tolist()
-        found.append((animal_says - food_says) * (1 - 2 * answer) > 1e-6)
-    right[tuple(numbers.tolist())] = sum(found)
-assert right[0, 0] == 4
-assert all(count <= 5 for (i, j), count in right.items() if i == 0 or j == 0)
-assert all(right[i / 2, 0] == right[0, i / 2] == 5 for i in range(-4, 0))
-assert all(right[i / 2, j / 2] == 6 for i in range(-4, 0) for j in range(-4, 0))
-for words, _, scores, _, gives in six.values():
-    received, _ = two_heads(one.embed(words))
-    torch.testing.assert_close(received[place, :2], scores.softmax(-1) @ gives)
-cats = one.embed(six["cats and kittens drank … thirsty"][0])
-before, after = (scores_of_it(cats, z)[1].softmax(-1) for z in (0, -1))
-assert after.argmax() == place  # head 2 turns away, and most from the last word
-assert after[-1] < 0.25 * before[-1] < 0.25 * before[place] < 0.5 * after[place]
-print("✓ At 0 the bars are what two_heads writes; the sliders do what the fold says.")
-
 # %% [markdown]
 # ## A list of heads
 #
@@ -342,12 +250,6 @@ display.show(counts, columns=["width of a head", "matrices", "numbers"])
 # brings home 4, where the single head has 32 of each.
 
 # %% tags=["proof"]
-pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
-pair.w_o.data = W_O
-for head, matrices in zip(pair.heads, HEADS):
-    for parameter, matrix in zip(head.parameters(), matrices):
-        parameter.data = matrix
-torch.testing.assert_close(pair(x, x, x), two_heads(x))
 queries = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)  # (3, 8)
 words = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)    # (5, 8)
 listed = Heads(embed_dim=8, num_heads=4).double()
@@ -364,7 +266,7 @@ learned = [matrix for part in parts for matrix in part.parameters()]
 of_queries, of_words, *found = one.gradients(sum(outs), [queries, words, *learned])
 of_heads = [matrix for i, matrix in enumerate(found) if i % 4 != 3]
 torch.testing.assert_close(mine, (of_queries, of_words, torch.cat(found[3::4]), *of_heads))
-print("✓ The list returns what two_heads returned, and is single heads, added up.")
+print("✓ The list is single heads, added up.")
 
 # %% [markdown]
 # > **Pitfall.** `self.heads = heads`, a plain Python list in place of `nn.ModuleList`. Every output is the same. But a
@@ -483,8 +385,8 @@ print("✓ From all three starts one head stays on a line, as far off, and two a
 # it, and stays 1.00 off (root mean square over both numbers), however long it trains. The grid of two unfolds onto the
 # crosses.
 #
-# Now train *from another start*. How long two heads stay on their line is up to the start. And this one head got the cat nearly right and gave up the milk; the next gives up the cat, and the third
-# gets neither. Each is 1.00 off, as no line through the middle is nearer than another.
+# Now train *from another start*. How long two heads stay on their line is up to the start. And the one head of the first start got the cat
+# nearly right and gave up the milk; that of the next gives up the cat, and that of the third gets neither. Each is 1.00 off, as no line through the middle is nearer than another.
 #
 # And if the keys do hold the warmth? Then the proof by brackets does not hold, and one head can cheat: the shares themselves tell how
 # much warmer one word is than the other. It learns that slowly, but of 20 such heads 17 come below 0.10. The fold shows how.
@@ -564,6 +466,114 @@ display.finish(drawing, name="seeing-runs", alt=alt, caption=caption)
 
 # %% [markdown]
 # <!-- /deeper -->
+
+# %% [markdown] name="two-questions-at-once"
+# ## A pair for the word *it*
+#
+# The next chapters take a pair of heads apart, small enough to follow each number. Let head 1 ask: *is something said about an
+# animal?* It [looks for animals](01_one_head.ipynb#cell-id=our-head), and hands over their quality, one number, so the second column of $W_V$
+# is empty. Head 2 asks the same about a food: in its $W_K$, *animal* and *food* change rows. Each writes its answer under its own
+# feature, and the longer bar wins. (`one` is the code of the last chapter.)
+
+# %%
+SWAP = [1, 0, 2, 3]  # animal and food change places
+W_V = torch.tensor([[0.0, 0], [0, 0], [0, 0], [1, 0]])  # (e, d), hands over quality
+HEADS = [(one.W_Q, one.W_K, W_V), (one.W_Q, one.W_K[SWAP], W_V)]
+W_O = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])  # (4, 4)
+
+
+def two_heads(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Run one head after the other, and put what they collect side by side."""
+    heads = [one.attend(x @ w_q, x @ w_k, x @ w_v) for w_q, w_k, w_v in HEADS]
+    merged = torch.cat([mixed for mixed, _ in heads], -1)     # (n, h * d)
+    weights = torch.stack([weights for _, weights in heads])  # (h, n, n)
+    return merged @ W_O, weights                              # (n, e), (h, n, n)
+
+
+# %% [markdown]
+# Your head of the last chapter gets all six sentences below right, by believing the last word. How many will the pair get? Press your number. Then you see, over the words, where head 1
+# looks from *it*, and under them, where head 2 does.
+
+
+# %% tags=["hide-input"]
+def scores_of_it(x: Tensor, number: float) -> Tensor:
+    """Score all words for "it", with this number at the rival's noun in W_K."""
+    w_k = one.W_K.clone()
+    w_k[1, 0] = number  # in head 1, how well a food is found
+    keys = torch.stack([x @ w_k, x @ w_k[SWAP]])  # (h, m, d)
+    query = (x @ one.W_Q)[one.WORDS.index("it")]  # (d,)
+    return keys @ query / w_k.size(1) ** 0.5      # (h, m)
+
+
+six, place = {}, one.WORDS.index("it")
+starts = ["the cat drank milk", "cats and kittens drank", "milk and cream vanished"]
+for start, words in zip(starts, (one.WORDS, one.CATS, one.MILK)):
+    for answer, last in enumerate(("thirsty", "sweet")):
+        x = one.embed(said := [*words[:-1], last])  # (8, 4)
+        scores = [scores_of_it(x, number) for number in (0, 1)]
+        six[f"{start} … {last}"] = said, answer, *scores, (x @ W_V)[:, 0]
+keys = [w_k for _, w_k, _ in HEADS]
+display.duel(six, ("animal", "food"), -1, keys, one.FEATURES, name="rematch")
+
+# %% [markdown]
+# <details><summary>What went wrong?</summary>
+#
+# In *cats … thirsty* there is no food to find, but for the bit in *it*. So head 2 looks at *it* and *thirsty*, and brings home
+# their quality: 0.90 of *food*, against 0.67 of *animal*. In *milk … sweet* head 1 goes astray in the same way.
+#
+# </details>
+#
+# An animal is no food, and the heads do not know it: that is the coloured 0 in each $W_K$. A number below 0 there lets a head turn
+# away from what it does not look for. **Can you get all six by moving one slider alone?**
+#
+# <details><summary>What a number does</summary>
+#
+# No: below 0, the number of a head saves the sentence which this head had spoiled, and that makes five. With both at 1 the
+# heads look for the same, and every sentence is a draw: two heads that look alike are one. With both below 0, at −0.5<!-- setting --> already, it is six. In
+# *cats … thirsty*, *it* and *thirsty* are animals, too; so head 2 turns away from them, most from *thirsty*, to words that have no quality, and 0.40 of
+# *food* is left.
+#
+# </details>
+#
+# More heads are not better by themselves: each has to look in the right place. In a model, training moves all these numbers
+# at once.
+
+# %% tags=["proof"]
+right = {}
+for numbers in torch.cartesian_prod(torch.arange(-4, 5) / 2, torch.arange(-4, 5) / 2):
+    found = []
+    for words, answer, *_, gives in six.values():
+        both = [scores_of_it(one.embed(words), z.item())[i] for i, z in enumerate(numbers)]
+        animal_says, food_says = (torch.stack(both).softmax(-1) @ gives).tolist()
+        found.append((animal_says - food_says) * (1 - 2 * answer) > 1e-6)
+    right[tuple(numbers.tolist())] = sum(found)
+assert right[0, 0] == 4
+assert all(count <= 5 for (i, j), count in right.items() if i == 0 or j == 0)
+assert all(right[i / 2, 0] == right[0, i / 2] == 5 for i in range(-4, 0))
+assert all(right[i / 2, j / 2] == 6 for i in range(-4, 0) for j in range(-4, 0))
+for words, _, scores, _, gives in six.values():
+    received, _ = two_heads(one.embed(words))
+    torch.testing.assert_close(received[place, :2], scores.softmax(-1) @ gives)
+of_last = torch.zeros(3, 4, 2)  # the head of the last chapter, which looks at qualities
+of_last[:2, 3, 1], of_last[2, :2] = torch.tensor([2.0, 1]), torch.eye(2)
+for words, answer, *_ in six.values():
+    brought, _ = one.attend(*(one.embed(words) @ matrix for matrix in of_last))
+    assert brought[place].argmax() == answer
+cats = one.embed(six["cats and kittens drank … thirsty"][0])
+before, after = (scores_of_it(cats, z)[1].softmax(-1) for z in (0, -1))
+assert after.argmax() == place  # head 2 turns away, and most from the last word
+assert after[-1] < 0.25 * before[-1] < 0.25 * before[place] < 0.5 * after[place]
+print("✓ At 0 the bars are what two_heads writes; the sliders do what the fold says.")
+
+# %% tags=["proof"]
+pair, x = Heads(embed_dim=4, num_heads=2), one.EMBEDDINGS
+pair.w_o.data = W_O
+for head, matrices in zip(pair.heads, HEADS):
+    for parameter, matrix in zip(head.parameters(), matrices):
+        parameter.data = matrix
+torch.testing.assert_close(pair(x, x, x), two_heads(x))
+print("✓ The list of heads returns what two_heads returns.")
+
 
 # %% [markdown]
 # ## Exercises

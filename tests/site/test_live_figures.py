@@ -124,7 +124,7 @@ def by_hand(data):
         at = {".aa-stage .aa-answers b": verdicts[shown], ".aa-stage .aa-answers i + span": numbers}
         yield done, counted, at
     assert counts == [1, 1, 1, 2, 1, 1, 3, 4, 4]
-    yield ("button", "three presses", ""), ["The query of “it” is (0, 2). 4 of 4 right."], {}
+    yield ("button", "three presses", ""), ["The query of “it” is (0, 2)", "4 of 4 right."], {}
 
 
 def blocks(data):

@@ -416,10 +416,11 @@ def test_a_head_set_by_hand_answers_as_attention_does():
     nothing, start, solved = answers[:4], answers[4:8], answers[8:12]
     assert [each["says"] for each in nothing] == [None] * 4
     said = "“It” asks for nothing. It looks at all words alike."
-    assert call("tell", start[0], start, "All!") == f"{said} 2 of 4 right."
-    assert call("tell", start[0], start[:1], "All!") == said
-    said = "The query of “it” is (0, 2). 4 of 4 right. All!"
-    assert call("tell", solved[0], solved, "All!") == said
+    assert call("tell", start[0], one.WORDS, start, "All!") == f"{said} 2 of 4 right."
+    assert call("tell", start[0], one.WORDS, start[:1], "All!") == said
+    said = "The query of “it” is (0, 2), and the key of “thirsty”, (0, 2), fits it best, 4. "
+    said += "4 of 4 right. All!"
+    assert call("tell", solved[0], one.WORDS, solved, "All!") == said
     assert "kittens … sweet: 0.88 of animal, 0.38 of food, animal, wrong; " in figure.text
     assert "butter … thirsty: 1.40 of animal, 0.49 of food, animal, right." in figure.text
 

@@ -20,21 +20,24 @@ const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 /** Let the word at place `who` ask all words; says: the larger of the two sums that it collects, null for a draw. */
 export function ask([w_q, w_k, w_v], rows, who) {
   const query = times(rows[who], w_q);
-  const scores = rows.map((row) => dot(query, times(row, w_k)));
+  const keys = rows.map((row) => times(row, w_k));
+  const scores = keys.map((key) => dot(query, key));
   const powers = scores.map((score) => Math.exp(score / Math.sqrt(query.length)));
   const whole = powers.reduce((sum, power) => sum + power);
   const weights = powers.map((power) => power / whole);
   const values = rows.map((row) => times(row, w_v));
   const sums = [0, 1].map((j) => weights.reduce((sum, w, i) => sum + w * values[i][j], 0));
   const says = Math.abs(sums[0] - sums[1]) < 1e-9 ? null : Number(sums[1] > sums[0]);
-  return { query, scores, weights, values, sums, says };
+  return { query, keys, scores, weights, values, sums, says };
 }
 
 /** Say whom the word asks for, and how many answers are right, if there are several. */
-export function tell({ query, scores }, answers, won) {
+export function tell({ query, keys, scores }, words, answers, won) {
   const alike = scores.every((score) => score === scores[0]);
+  const best = scores.indexOf(Math.max(...scores));
+  const fits = `the key of “${words[best]}”, (${keys[best].join(", ")}), fits it best, ${scores[best]}`;
   const asks = query.some(Boolean)
-    ? `The query of “it” is (${query.join(", ")})${alike ? ", and no key answers it" : ""}.`
+    ? `The query of “it” is (${query.join(", ")}), and ${alike ? "no key answers it" : fits}.`
     : "“It” asks for nothing.";
   const look = alike ? " It looks at all words alike." : "";
   if (answers.length === 1) return `${asks}${look}`;
@@ -78,7 +81,9 @@ export default {
       const more = alone && answers[0].right;
       if (more) reveal();
       const news = more ? `Right! Here are ${lines.length - 1} more sentences. ` : "";
-      said.textContent = news + tell(answers[chosen], alone ? answers.slice(0, 1) : answers, won);
+      said.textContent =
+        news +
+        tell(answers[chosen], sentences[chosen].words, alone ? answers.slice(0, 1) : answers, won);
     };
     const each = element("div", { class: "aa-answers" }, lines[0].root);
     const reveal = () => {
