@@ -3,7 +3,7 @@
 #
 # *What does the word “it” mean?*
 #
-# *15 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
+# *16 minutes and 12 of exercises. Afterwards you can compute attention on paper, and say what
 # each of its four matrices is for.*
 #
 # > the cat drank milk because **it** was thirsty
