@@ -49,7 +49,7 @@ def apart(x: Tensor) -> float:
 #
 # Take the eight words of [One head](01_one_head.ipynb), widened by a random matrix to e = 24 numbers, and 24
 # attention modules, their matrices drawn as `torch.nn.Transformer` draws them. In each round every word is *replaced* by what
-# it has collected: *cat*, *milk* and *thirsty* go in, and three averages of all words come out. (`MultiheadAttention` is the package's
+# it has collected: eight words go in, and eight averages of them come out. (`MultiheadAttention` is the package's
 # from here on: your class with PyTorch's names. It takes a padding mask `(b, m)` as it is, and its weights are the mean
 # of the heads.) After each round, measure how different the words still are: the size of what differs from the mean of
 # the eight words, as a share of the whole. At the start it is 0.74. Slide to two rounds. What is left?
@@ -138,7 +138,7 @@ display.rounds(
 # more, but the stream has e numbers, and all that is ever added has to share them.
 #
 # With *add*, the words still differ after eight rounds, but slide on: after 24, hardly anything is left, and the numbers
-# have grown. Two of the other switches will have to help. First, what *think* is for.
+# have grown. One more switch keeps them apart, and you may have found it. *Think* is not the one: it is for something else.
 
 # %% tags=["proof"]
 for stack in stacks:
@@ -212,7 +212,7 @@ print("✓ Change only “cat”: attention changes all eight words, this networ
 # </details>
 # <details name="loud"><summary>A hundred times.</summary>
 #
-# Larger still.
+# Larger still: what is added grows with what is there.
 #
 # </details>
 # <details name="loud"><summary>A thousand times.</summary>
@@ -323,12 +323,12 @@ display.layers(layers, name="norm-place")
 # keeps the words apart. Here are all nine draws, after 24 rounds:
 
 # %% tags=["hide-input"]
-ORDER = {"only added": (False, False), "post-LN": (True, False), "pre-LN": (False, True)}
+ORDER = {"no norm": (False, False), "post-LN": (True, False), "pre-LN": (False, True)}
 ends = {}
 for name, norms in ORDER.items():
     last = [hold(sentence, stack, True, True, *norms)[-1] for stack in stacks]
     size, left = (torch.tensor([*map(x, last)]).median() for x in (torch.std, apart))
-    ends[name] = [f"{size:.{int(name != 'only added')}f}", f"{left:.3f}"]
+    ends[name] = [f"{size:.{int(name != 'no norm')}f}", f"{left:.3f}"]
 display.show(ends, columns=["size of the numbers", "what differs"], corner="middle of nine")
 
 # %% [markdown]
@@ -342,8 +342,9 @@ display.show(ends, columns=["size of the numbers", "what differs"], corner="midd
 # al.](../docs/references.md#noci-2022) found such forgetting in post-LN stacks before training, and prevent it: the
 # deeper the stack, the smaller they make what is added.
 #
-# Here is the layer of the paper. Its parts are named as in PyTorch, so that weights can be exchanged. Dropout, random
-# zeros during training, is left out. `padding`, `(b, n)`, is the padding mask of [Masks](06_masks.ipynb).
+# Here is the layer of the paper. Its parts are named as in PyTorch, so that weights can be exchanged. Left out is
+# **dropout**: in training, PyTorch's layer sets a tenth of what each sublayer returns to zero, at random, so that no feature can
+# rely on another one being there. `padding`, `(b, n)`, is the padding mask of [Masks](06_masks.ipynb).
 
 
 # %%
