@@ -12,8 +12,8 @@
 # In the house below, the walls stand in the wrong place. A small trained model reads two sentences and goes on with
 # both. Twice it says that the *cheese was gone*, and nobody ate.
 #
-# Framed is the last *the* of sentence 1, which writes the word *cheese*. Green is what it can hear at that moment: no
-# word hears a later one. (The `/` is the model's start mark.) Change the drink, or the last word of sentence 2. Press
+# The framed word, the last *the* of sentence 1, is about to write *cheese*. Green is what it can hear at that moment: no
+# word hears a later one. (The `/` is the model's start mark.) Change the drink, or what is said of it in sentence 2. Press
 # any word. Then put the walls right.
 
 # %% tags=["hide-input"]
@@ -473,10 +473,10 @@ for queries, keys in ((1, 5), (3, 1)):  # the batch second, n or m of 1
     assert len(F.scaled_dot_product_attention(*parts)) == max(queries, keys)
     torchs = nn.MultiheadAttention(24, 4, batch_first=True)
     assert not passes(lambda given, torchs=torchs: torchs(*given), (query, key, key))
-print("✓ The new test finds the trap; the two find wrong splits, merges and walls, too.")
+print("✓ The new test finds walls across; both find wrong splits, merges and walls.")
 
 # %% [markdown]
-# Give both random numbers, switch dropout off, and test the attention alone: in a whole layer, what attention adds to its input can be so
+# Feed both tests random numbers, switch dropout off, and test the attention alone: in a whole layer, what attention adds to its input can be so
 # small that a sample hears the others and the test passes.
 #
 # <details><summary>With PyTorch's class, and in cross-attention</summary>

@@ -310,7 +310,7 @@ blocked = padding[:, None, :] | future  # (b, 1, m) | (n, m) -> (b, n, m)
 # Here are two shorter sentences under both masks. Press a word above its column, and it becomes padding; press *staircase*,
 # and that mask is gone. When does a row turn to NaN?
 #
-# Then *forget the ~*. PyTorch's class, `nn.MultiheadAttention`, takes `blocked` as it is. But in PyTorch's function,
+# Then press *forget the ~* in the figure. PyTorch's class, `nn.MultiheadAttention`, takes `blocked` as it is. But in PyTorch's function,
 # `F.scaled_dot_product_attention`, a mask's True means *allowed*, so it wants `~blocked`. What does it do with
 # `blocked`?
 
